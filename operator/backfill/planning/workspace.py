@@ -84,6 +84,20 @@ class Workspace:
             for entry in filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
         ]
 
+    def files(self) -> list[str]:
+        """The paths of all files below, relative to it; none if it does not exist."""
+        from pyarrow import fs
+
+        if is_local(self.uri):
+            return ["/".join(parts) for parts in self._local().files()]
+        filesystem, path = self._open()
+        found = filesystem.get_file_info(
+            fs.FileSelector(path, allow_not_found=True, recursive=True)
+        )
+        return [
+            posixpath.relpath(entry.path, path) for entry in found if entry.type == fs.FileType.File
+        ]
+
     def read(self, name: str, most_bytes: int | None = None) -> bytes:
         """Reads a file.
 

@@ -2,12 +2,19 @@
 imported a second time.
 """
 
+import os
 import sys
 
+from backfill.protocol.hand_off import LIVE_SETTINGS_VARIABLE
 from backfill.runtime.catalogs import publish_catalogs
 
 
 def _main() -> int:
+    if LIVE_SETTINGS_VARIABLE in os.environ:
+        from backfill.runtime.live.launch import main as main_of_live_application
+
+        main_of_live_application()
+        return 0
     publish_catalogs()
     # imports PyIceberg, which reads the environment at that moment
     from backfill.runtime.launch import main

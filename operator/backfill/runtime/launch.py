@@ -23,6 +23,7 @@ from backfill.runtime.agent.kubernetes_channel import REQUESTS, KubernetesChanne
 from backfill.runtime.agent.signals import GracefulSignals
 from backfill.runtime.changes.newest import keep_newest_rows
 from backfill.runtime.comparison.outputs import compare_outputs
+from backfill.runtime.handoff.hand_over import hand_over
 from backfill.runtime.queries.causes import cause_of
 from backfill.runtime.queries.closing import close_query
 from backfill.runtime.queries.run import Outcome, Run, failed, unsupported
@@ -106,7 +107,7 @@ def prepare(settings: RuntimeSettings) -> tuple[Run, Agent]:
         run,
         channel,
         lambda query: close_query(query, run),
-        lambda: keep_newest_rows(run) and compare_outputs(run),
+        lambda: keep_newest_rows(run) and compare_outputs(run) and hand_over(run),
     )
 
 

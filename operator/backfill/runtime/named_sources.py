@@ -89,6 +89,9 @@ def write_output(
     """
     writer = df.writeStream.queryName(name).outputMode(outputMode)
     if in_backfill():
+        configured = _section(df.sparkSession, "outputs").get(name, {}).get("options", {})
+        if checkpoint := {**configured, **options}.get("checkpointLocation"):
+            writer = writer.option("checkpointLocation", checkpoint)
         return writer.format(NAMED_FORMAT).start()
     entry = _entry(_section(df.sparkSession, "outputs"), "outputs", name)
     writer = writer.format(str(entry["type"])).options(**{**entry.get("options", {}), **options})
@@ -106,6 +109,7 @@ def _history(spark: SparkSession, name: str, live: _Entry | None) -> DataFrame:
     reader = spark.readStream.format(NAMED_FORMAT).option("source", name)
     if live is None:
         return reader.load()
+    reader = reader.options(**live.get("options", {}))
     if "schema" not in live:
         return reader.option("shape", "kafka").load()
     return _as_declared(reader.load(), str(live["schema"]), name)

@@ -18,7 +18,7 @@ from typing import Literal
 from py4j.protocol import Py4JError
 
 from backfill.api.conditions import Reason
-from backfill.api.errors import InvalidPlanInput, ResultLost, UnsupportedProgram
+from backfill.api.errors import BadInput, InvalidPlanInput, ResultLost, UnsupportedProgram
 from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
 from backfill.runtime.agent.channel import Channel
 from backfill.runtime.agent.executors import Executors
@@ -247,7 +247,7 @@ class Agent(threading.Thread):
             return FINISHED if self._complete() else STOPPED
         except ResultLost as error:
             return _result_lost(error)
-        except UnsupportedProgram as error:
+        except BadInput as error:
             return unsupported(error)
         except Exception as error:
             if self._run.stopping.is_set():
@@ -296,6 +296,7 @@ class Agent(threading.Thread):
             reads_ahead_steps=max(
                 (query.batch.reads_ahead for query in run.queries if query.batch), default=0
             ),
+            hand_off=run.hand_off,
             comparing=run.comparing,
             comparisons=run.comparisons,
             reason=outcome.reason if outcome else "",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql import Row
+from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -18,12 +18,28 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
     StreamingQueryProgress,
 )
+from pyspark.sql.streaming.query import StreamingQueryManager
 
 from backfill.api.quantities import to_us
 from backfill.runtime.queries.tracker import Batch
 from backfill.runtime.source.data_source import source_observed
 
 _log = logging.getLogger(__name__)
+
+
+class ListenedSessions:
+    """A listener for each session that starts a query."""
+
+    def __init__(self, make_listener: Callable[[], StreamingQueryListener]):
+        self._make_listener = make_listener
+        self._sessions: list[Any] = []
+
+    def listen(self, frame: DataFrame) -> None:
+        """Listens to the queries of a frame's session."""
+        session = frame.sparkSession._jsparkSession
+        if not any(session.equals(known) for known in self._sessions):
+            StreamingQueryManager(session.streams()).addListener(self._make_listener())
+            self._sessions.append(session)
 
 
 class ProgressListener(StreamingQueryListener):

@@ -5,7 +5,7 @@ and the launcher share: its queries, and how it ends.
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from backfill.api.conditions import Reason
 from backfill.api.errors import BadInput, Problem, UnsupportedProgram
+from backfill.protocol.hand_off import HandOffReport
 from backfill.protocol.split_assignment import OutputComparison
 from backfill.runtime.queries.threads import application_works
 from backfill.runtime.queries.tracker import OpenResults, Tracker
@@ -136,6 +137,23 @@ class StartedQuery:
         return identity(self.name, self.output)
 
 
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A query of the application, as the live application continues it."""
+
+    identity: str
+    """What distinguishes it from other queries; see :attr:`StartedQuery.identity`."""
+    name: str
+    location: str
+    """Where the program looks for its checkpoint; empty if it does not say so."""
+    sources: tuple[str, ...]
+    """Names of the sources that it reads."""
+    writes_files: bool
+    """Whether the program has it write files by itself."""
+    stateful: bool
+    """Whether it may keep state."""
+
+
 def identity(name: str, output: str | None) -> str:
     """What distinguishes a query from others, in every attempt: its output; for a query with a
     function its name, which may have any characters, as text that is longer than an output's name.
@@ -165,6 +183,10 @@ class Run:
         """Problems of streams that no source replaces.
         They are fine if only queries that are not run read them.
         """
+        self.kafka_options: dict[str, Mapping[str, str]] = {}
+        """By source, the options with which the program reads it from Kafka."""
+        self._destinations: dict[str, Destination] = {}
+        self._hand_off: HandOffReport | None = None
         self._comparing = ""
         self._comparisons: tuple[OutputComparison, ...] = ()
         self._released = 0
@@ -244,6 +266,26 @@ class Run:
         with self._lock:
             self._comparing = ""
             self._comparisons = (*self._comparisons, comparison)
+
+    @property
+    def destinations(self) -> tuple[Destination, ...]:
+        """The queries whose state is handed over."""
+        with self._lock:
+            return tuple(self._destinations.values())
+
+    def destined(self, query: Destination) -> None:
+        """Records where the state of a query goes."""
+        with self._lock:
+            self._destinations[query.identity] = query
+
+    @property
+    def hand_off(self) -> HandOffReport | None:
+        """What was handed over; None before."""
+        return self._hand_off
+
+    def handed_over(self, report: HandOffReport) -> None:
+        """Records that the state of all queries was handed over."""
+        self._hand_off = report
 
     def release(self, released: int) -> None:
         """So many steps may be read."""

@@ -13,9 +13,8 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
-from pyspark.sql.streaming.query import StreamingQueryManager
 
-from backfill.runtime.queries.progress_listener import ProgressListener
+from backfill.runtime.queries.progress_listener import ListenedSessions, ProgressListener
 from backfill.runtime.queries.run import Run, failed
 from backfill.runtime.session_conf import context_conf
 from backfill.runtime.switching.batch_writers import merge_into, write, write_to
@@ -37,7 +36,7 @@ def install(
     ``context_started`` is called after each start of a SparkContext, which replaces signal
     handlers. ``writer`` is what ``writeStream`` gives.
     """
-    listeners = _Listeners(run)
+    listeners = ListenedSessions(lambda: ProgressListener(run.tracker.commit))
     frames, static = SourceFrames(run.settings), StaticTables(run)
 
     def read_stream(spark: SparkSession) -> SwitchedReader:
@@ -65,22 +64,6 @@ def install(
     _replace(ClassicDataFrame, "mergeInto", merge_into)
     _replace(SparkContext, "__init__", _starting(SparkContext.__init__, run, context_started))
     _replace(SparkContext, "stop", _stopping(SparkContext.stop, run))
-
-
-class _Listeners:
-    """A progress listener for each session that starts a query."""
-
-    def __init__(self, run: Run):
-        self._run = run
-        self._sessions: list[Any] = []
-
-    def listen(self, frame: DataFrame) -> None:
-        session = frame.sparkSession._jsparkSession
-        if not any(session.equals(known) for known in self._sessions):
-            StreamingQueryManager(session.streams()).addListener(
-                ProgressListener(self._run.tracker.commit)
-            )
-            self._sessions.append(session)
 
 
 def _replace(owner: type, name: str, value: Any) -> None:

@@ -16,6 +16,7 @@ from backfill.runtime.named_sources import NAMED_FORMAT
 WHY_A_STREAM = "its function (foreachBatch) is called with the rows of one micro-batch at a time"
 """Why a query with a function is not run by spans: their rows are those of many steps."""
 _PARTITIONS = re.compile(r"(/[^/=]+=[^/]*)+/?$")
+_FILE_FORMATS = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
 _KEEP_NOTHING = ("console", "memory", "noop")
 """Formats that keep nothing."""
 _KAFKA_CHOICES = {
@@ -34,6 +35,8 @@ class Target:
     """Table of ``toTable``, or the path or option that names one."""
     topic: str | None = None
     """Option ``topic`` of a Kafka sink."""
+    checkpoint: str | None = None
+    """Option ``checkpointLocation``."""
     output_mode: str = "append"
     row_writer: bool = False
     """Whether the application writes each row with code of its own (``foreach``)."""
@@ -44,6 +47,13 @@ class Target:
         so that it cannot write another output.
         """
         return self.format == NAMED_FORMAT
+
+    @property
+    def writes_files(self) -> bool:
+        """Whether the query writes files by itself."""
+        return self.format in _FILE_FORMATS or (
+            self.format is None and "/" in (self.table or "") and not self.row_writer
+        )
 
     @property
     def identities(self) -> set[str]:

@@ -116,6 +116,7 @@ class SwitchedReader(DataStreamReader):
                 return self._rows(table_source(options.get("path", ""), sources).name)
             case named_sources.NAMED_FORMAT:
                 source = named_source(options["source"], sources)
+                self._go_on_with([source])
                 return (
                     self._kafka([source])
                     if options.get("shape") == "kafka"
@@ -129,12 +130,34 @@ class SwitchedReader(DataStreamReader):
         """
         settings = self._run.settings
         try:
-            return self._kafka(kafka_sources(self._source_options, settings.sources))
+            sources = kafka_sources(self._source_options, settings.sources)
+            self._go_on_with(sources)
+            return self._kafka(sources)
         except UnsupportedProgram as error:
             if not settings.ignored_queries:
                 raise
             self._run.unreplaced.extend(error.problems)
             return _unread_topic(self._spark)
+
+    def _go_on_with(self, sources: Sequence[Source]) -> None:
+        """Keeps how the program reads Kafka, where its queries go on with live traffic."""
+        if self._run.settings.hand_off is None or not self._reads_kafka:
+            return
+        if len(sources) > 1:
+            topics = ", ".join(each.live.kafka.topic for each in sources if each.live)
+            raise UnsupportedProgram(
+                Problem(
+                    "spec.handOff",
+                    f"one readStream subscribes to several topics ({topics}), and the state of its"
+                    " query cannot be handed over: each topic is a source of history",
+                    "read each topic with a readStream of its own, and union them",
+                )
+            )
+        self._run.kafka_options[sources[0].name] = dict(self._source_options)
+
+    @property
+    def _reads_kafka(self) -> bool:
+        return "kafka.bootstrap.servers" in self._source_options
 
     def _rows(self, source: str) -> DataFrame:
         return self._frames.rows(self._spark, source)

@@ -86,6 +86,15 @@ def choose_state_store(
     )
 
 
+def may_keep_state(frame: DataFrame, header: PlanHeader) -> bool:
+    """Whether the query of a streaming DataFrame has state, as far as that can be told."""
+    try:
+        return bool(kept_rows(frame, header.inputs.arrival_columns))
+    except Exception:
+        _log.exception("whether a query keeps state could not be told")
+        return True
+
+
 def _estimate(frame: DataFrame, header: PlanHeader) -> tuple[float, str]:
     """The most bytes of memory that the state needs, and why that is unknown."""
     unknown = float("inf")

@@ -19,10 +19,11 @@ from backfill.runtime.batch.choice import Choice, choose
 from backfill.runtime.batch.prepare import SpanOutput, prepare_spans
 from backfill.runtime.batch.reach import Bounded
 from backfill.runtime.changes.micro_batches import redirect_changes
+from backfill.runtime.handoff.hand_over import check_query
 from backfill.runtime.queries.checkpoints import checkpoint_of, committed_steps
 from backfill.runtime.queries.clock import comparison_with_clock
 from backfill.runtime.queries.logical_plan import columns_used, sources_read
-from backfill.runtime.queries.run import Run, StartedQuery, identity
+from backfill.runtime.queries.run import Destination, Run, StartedQuery, identity
 from backfill.runtime.queries.tracker import Traits
 from backfill.runtime.session_conf import in_session
 from backfill.runtime.sink import redirect, sink_settings
@@ -39,7 +40,7 @@ from backfill.runtime.switching.matching import (
     records_misfit,
 )
 from backfill.runtime.switching.query import BatchQuery, LeftOutQuery, SwitchedQuery
-from backfill.runtime.switching.state_store import choose_state_store
+from backfill.runtime.switching.state_store import StateStore, choose_state_store, may_keep_state
 
 T = TypeVar("T")
 
@@ -99,14 +100,16 @@ class SwitchedWriter(DataStreamWriter):
         return self._with(format=source.lower())
 
     def option(self, key: str, value: Any) -> DataStreamWriter:
-        """Keeps the table, path or topic. Checkpoints, servers and credentials are production's,
-        and are not used.
+        """Keeps the table, path, topic or location of the checkpoint. Servers and credentials are
+        production's, and are not used.
         """
         match key.lower():
             case "table" | "path":
                 return self._with(table=str(value))
             case "topic":
                 return self._with(topic=str(value))
+            case "checkpointlocation":
+                return self._with(checkpoint=str(value))
         return self
 
     def options(self, **options: Any) -> DataStreamWriter:
@@ -158,9 +161,11 @@ class SwitchedWriter(DataStreamWriter):
             "query_name": queryName,
         }
         self._with(**{field: value for field, value in given.items() if value is not None})
+        location = self._checkpoint_location()
         if self._function is not None:  # the format does not count, as in Spark
             name = self._target.query_name or _name_of(self._function)
             self._with(format=None, query_name=name)
+        self._with(checkpoint=location)
         if self._run.stopping.is_set():
             raise SystemExit(0)
         settings = self._run.settings
@@ -205,7 +210,7 @@ class SwitchedWriter(DataStreamWriter):
         checkpoint = checkpoint_of(output.name, run.settings.checkpoint_workspace)
         committed = committed_steps(checkpoint)
         choice = choose(
-            run.settings.execution,
+            run.settings.execution if run.settings.hand_off is None else "Streaming",
             frame,
             target,
             header,
@@ -238,6 +243,7 @@ class SwitchedWriter(DataStreamWriter):
         install_effects()
         function = BatchFunction(query.function, name, run)
         checkpoint = checkpoint_of(identity(name, None), run.settings.checkpoint_workspace)
+        self._check_hand_off(name, None, query.sources)
         self._use_columns(query.used)
         writer = self._plain(name, checkpoint).outputMode(query.output_mode).foreachBatch(function)
         run.tracker.add_function(
@@ -258,6 +264,7 @@ class SwitchedWriter(DataStreamWriter):
 
     def _stream(self, query: Captured) -> StreamingQuery:
         run, target, choice = self._run, query.target, query.choice
+        self._check_hand_off(target.query, target.output.name, query.sources)
         self._use_columns(query.used)
         plain = self._plain(target.query, query.checkpoint)
         plain = plain.outputMode(choice.output_mode or "append")
@@ -276,6 +283,30 @@ class SwitchedWriter(DataStreamWriter):
         run.started(replace(started, changes=choice.output_mode is not None))
         return started.view
 
+    def _checkpoint_location(self) -> str | None:
+        """Where Spark would look for the query's checkpoint; None if the program does not say."""
+        given, hand_off = self._target, self._run.settings.hand_off
+        if given.checkpoint is not None or hand_off is None or given.query_name is None:
+            return given.checkpoint
+        base = self._df.sparkSession.conf.get("spark.sql.streaming.checkpointLocation", None)
+        base = base or hand_off.checkpoint_location
+        return f"{base}/{given.query_name}" if base else None
+
+    def _check_hand_off(self, name: str, output: str | None, sources: Set[str]) -> None:
+        run = self._run
+        if run.settings.hand_off is None:
+            return
+        header = read_header(run.settings.plan_workspace)
+        query = Destination(
+            identity=identity(name, output),
+            name=name,
+            location=self._target.checkpoint or "",
+            sources=tuple(sorted(sources)),
+            writes_files=self._function is None and self._target.writes_files,
+            stateful=may_keep_state(self._df, header),
+        )
+        check_query(run, self._df.sparkSession, query)
+
     def _use_columns(self, used: Mapping[str, set[str]]) -> None:
         self._listen(self._df)
         for source, columns in used.items():
@@ -292,7 +323,11 @@ class SwitchedWriter(DataStreamWriter):
         """The query of a writer, started."""
         run, frame, spark = self._run, self._df, self._df.sparkSession
         header = read_header(run.settings.plan_workspace)
-        store = choose_state_store(frame, header, checkpoint, len(run.settings.outputs))
+        store = (
+            choose_state_store(frame, header, checkpoint, len(run.settings.outputs))
+            if run.settings.hand_off is None
+            else StateStore("")  # production's, which goes on with the state
+        )
         if store.reason:
             _log.info("the query %s keeps its state in %s", name, store.reason)
         with store.in_session(spark):

@@ -1,0 +1,157 @@
+"""Where sources go on in Kafka: in each partition, at the offset after the last row of history."""
+
+import json
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.planning.plan import Split, read_header, read_splits_of_steps
+from backfill.planning.workspace import Workspace
+from backfill.runtime.source.reading import read_split
+from backfill.runtime.source.row_selection import column_at, kafka_field_ids, path_of
+from backfill.runtime.source.schemas import spark_schema
+from backfill.runtime.source.table import SourceTable, load_source_table
+
+Offsets = Mapping[int, int]
+"""By Kafka partition, the offset of the next record."""
+_READERS = 8
+_MOST_NAMED = 3
+"""Partitions that a message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The records of a partition that Kafka holds."""
+
+    earliest: int
+    """Offset of the first one."""
+    end: int
+    """Offset after the last one."""
+    since: int
+    """Offset of the first one that is not older than history; ``end`` if there is none."""
+
+
+def offsets_after_history(plan: Workspace, source: str, kept: Workspace) -> Offsets:
+    """By Kafka partition, the offset after the greatest one of the rows that a plan reads of a
+    source. A partition without rows is left out.
+
+    The rows are pinned, so it is determined once and kept in ``kept`` for later attempts.
+
+    Raises:
+        InvalidPlanInput: a row has no partition or offset, or a file cannot be read.
+    """
+    header = read_header(plan)
+    name = f"_offsets-{header.plan_id}-{source}.json"
+    if kept.exists(name):
+        return {int(each): offset for each, offset in json.loads(kept.read(name)).items()}
+    described = next(each for each in header.inputs.sources if each.name == source)
+    table = load_source_table(described)
+    files = _whole(read_splits_of_steps(plan, range(header.steps), source))
+    found: dict[int, int] = {}
+    with ThreadPoolExecutor(_READERS) as pool:
+        for greatest in pool.map(lambda split: _greatest(table, split), files):
+            for partition, offset in greatest.items():
+                found[partition] = max(offset + 1, found.get(partition, 0))
+    kept.write(name, json.dumps(found).encode())
+    return found
+
+
+def next_offsets(field: str, topic: str, history: Offsets, kafka: Mapping[int, Held]) -> Offsets:
+    """By partition of a topic, the offset of the first record that history lacks: the one after its
+    last row; in a partition of which it has no rows, the first one that is not older than history.
+
+    Raises:
+        InvalidPlanInput: Kafka no longer holds a record after history, or has another topic of this
+            name.
+    """
+    lost, beyond = [], []
+    for partition, following in sorted(history.items()):
+        held = kafka.get(partition)
+        if held is None:
+            beyond.append(f"partition {partition} does not exist")
+        elif held.end < following:
+            beyond.append(f"partition {partition} ends at offset {held.end}")
+        elif held.earliest > following:
+            lost.append(f"{following} to {held.earliest - 1} of partition {partition}")
+    problems = []
+    if lost:
+        problems.append(
+            Problem(
+                field,
+                f"Kafka no longer holds records of topic {topic} that come after the last row of"
+                f" history: offsets {_some(lost)}",
+                "wait until the table has these records and create the Backfill again, so that it"
+                " reads a newer snapshot; or give the topic a longer retention",
+            )
+        )
+    if beyond:
+        problems.append(
+            Problem(
+                field,
+                f"history has rows that topic {topic} never had: {_some(beyond)}",
+                "name the topic and the cluster that the table was filled from; a topic that was"
+                " created again counts its offsets anew and cannot follow on this history",
+            )
+        )
+    if problems:
+        raise InvalidPlanInput(problems)
+    return {partition: history.get(partition, held.since) for partition, held in kafka.items()}
+
+
+def _some(parts: list[str]) -> str:
+    more = len(parts) - _MOST_NAMED
+    return ", ".join(parts[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _whole(splits: Iterable[Split]) -> list[Split]:
+    """A split for each file, with all rows that its splits read."""
+    files: dict[str, Split] = {}
+    for split in splits:
+        known = files.get(split.path)
+        files[split.path] = replace(split if known is None else _both(known, split), offsets=())
+    return list(files.values())
+
+
+def _both(one: Split, other: Split) -> Split:
+    """What two splits of a file read. Their time slices follow one another."""
+    start, end, groups = one.slice_start_us, one.slice_end_us, one.row_groups
+    if start is not None:
+        start = None if other.slice_start_us is None else min(start, other.slice_start_us)
+    if end is not None:
+        end = None if other.slice_end_us is None else max(end, other.slice_end_us)
+    if groups is not None:
+        more = other.row_groups
+        groups = None if more is None else tuple(sorted({*groups, *more}))
+    return replace(one, slice_start_us=start, slice_end_us=end, row_groups=groups)
+
+
+def _greatest(table: SourceTable, split: Split) -> dict[int, int]:
+    """By Kafka partition, the greatest offset among the rows of a file."""
+    opened = table.open()
+    struct = opened.schema.as_struct()
+    paths = [path_of(struct, each) or [] for each in kafka_field_ids(opened)]
+    schema = Schema.model_validate_json(table.schema_json)
+    target = to_arrow_schema(spark_schema(schema, table.source.table), timezone="UTC")
+    greatest: dict[int, int] = {}
+    for batch in read_split(table, split, target, frozenset(path[0] for path in paths)):
+        partitions, offsets = (column_at(batch, path).cast(pa.int64()) for path in paths)
+        if partitions.null_count or offsets.null_count:
+            raise InvalidPlanInput(
+                Problem(
+                    "spec.sources",
+                    f"{split.path} of {table.source.table} has rows without a Kafka partition or"
+                    " offset, so where live traffic goes on is unknown",
+                    "fill in the columns kafka.partitionColumn and kafka.offsetColumn",
+                )
+            )
+        rows = pa.table({"partition": partitions, "offset": offsets})
+        found = rows.group_by("partition").aggregate([("offset", "max")])
+        for row in found.to_pylist():
+            before = greatest.get(row["partition"], row["offset_max"])
+            greatest[row["partition"]] = max(before, row["offset_max"])
+    return greatest

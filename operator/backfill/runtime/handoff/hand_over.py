@@ -1,0 +1,188 @@
+"""The hand-off of a run: what is checked before its queries start, and done after they end."""
+
+import logging
+import time
+
+from pyspark.sql import SparkSession
+
+from backfill.api.errors import Problem, UnsupportedProgram
+from backfill.api.source import Source
+from backfill.planning.plan import read_header
+from backfill.planning.workspace import Workspace
+from backfill.protocol.hand_off import (
+    MOST_SHOWN_PARTITIONS,
+    HandOffQuery,
+    HandOffReport,
+    HandOffSource,
+)
+from backfill.runtime.handoff.cut import Offsets, next_offsets, offsets_after_history
+from backfill.runtime.handoff.kafka import Topic, held_records
+from backfill.runtime.handoff.place import Marker, Placement, check_free, kafka_offset, place
+from backfill.runtime.queries.checkpoints import begun_with, checkpoint_of
+from backfill.runtime.queries.run import Destination, Run
+from backfill.runtime.settings import RuntimeSettings
+
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_ROCKSDB = "RocksDBStateStoreProvider"
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+
+_log = logging.getLogger(__name__)
+
+
+def check_query(run: Run, spark: SparkSession, query: Destination) -> None:
+    """Checks whether the state of a query can be handed over, before it has read anything.
+
+    Raises:
+        BadInput: it cannot; the message says what to do.
+    """
+    if run.settings.hand_off is None:
+        return
+    placement = _placement(run.settings, query)
+    for other in run.destinations:
+        if other.location == query.location and other.identity != query.identity:
+            raise UnsupportedProgram(
+                Problem(
+                    "spec.handOff",
+                    f"the queries {other.name} and {query.name} have the same checkpointLocation",
+                    "give each query one of its own",
+                )
+            )
+    if query.writes_files:
+        raise UnsupportedProgram(
+            Problem(
+                "spec.handOff",
+                f"the query {query.name} writes files, and Spark's log of them begins with"
+                " micro-batch 0, while the live application goes on after those of history",
+                "write a table, or write the files in foreachBatch",
+            )
+        )
+    check_free(spark, placement)
+    _check_repartition(spark, query, placement)
+    for source in query.sources:
+        _next_offsets(run, spark, source)
+    run.destined(query)
+
+
+def hand_over(run: Run) -> bool:
+    """Puts the checkpoint of every query where the program looks for it. Returns False if the run
+    was stopped before. Without ``spec.handOff`` there is nothing to do.
+
+    Raises:
+        BadInput: Kafka no longer holds what comes after history, or a location is in use.
+    """
+    if run.settings.hand_off is None:
+        return True
+    began = time.monotonic()
+    steps = read_header(run.settings.plan_workspace).steps
+    spark = run.queries[0].frame.sparkSession
+    names = sorted({name for query in run.destinations for name in query.sources})
+    topics = {name: _topic(_source(run.settings, name)) for name in names}
+    offsets = {name: _next_offsets(run, spark, name) for name in names}
+    lines = {name: kafka_offset(topics[name], offsets[name]) for name in names}
+    placed: list[HandOffQuery] = []
+    for query in run.destinations:
+        if run.stopping.is_set():
+            return False
+        placement = _placement(run.settings, query)
+        placed.append(place(spark, placement, steps, lines))
+        _log.info("the state of %s is in %s", query.name, query.location)
+    run.handed_over(
+        HandOffReport(
+            sources=tuple(
+                HandOffSource(
+                    source=name,
+                    topic=topics[name],
+                    partitions=len(offsets[name]),
+                    offsets=_shown(offsets[name]),
+                )
+                for name in names
+            ),
+            queries=tuple(placed),
+            written=True,
+            seconds=time.monotonic() - began,
+        )
+    )
+    return True
+
+
+def _placement(settings: RuntimeSettings, query: Destination) -> Placement:
+    assert settings.hand_off is not None, "it is handed over"
+    if not query.location:
+        raise UnsupportedProgram(
+            Problem(
+                "spec.handOff",
+                f"the query {query.name} has no checkpointLocation, so where its state goes is"
+                " unknown",
+                "set the option checkpointLocation in the program, or give the query a name and set"
+                " spark.sql.streaming.checkpointLocation",
+            )
+        )
+    return Placement(
+        name=query.name,
+        marker=Marker(uid=settings.uid, plan_id=settings.plan_id, query=query.identity),
+        location=query.location,
+        origin=_origin(settings, query),
+        state_partitions=settings.hand_off.state_partitions,
+    )
+
+
+def _origin(settings: RuntimeSettings, query: Destination) -> Workspace:
+    return checkpoint_of(query.identity, settings.checkpoint_workspace)
+
+
+def _check_repartition(spark: SparkSession, query: Destination, placement: Placement) -> None:
+    """Spark repartitions state in RocksDB only, and leaves a checkpoint that cannot be used where
+    it tries to.
+    """
+    if placement.state_partitions is None or not query.stateful:
+        return
+    begun = begun_with(placement.origin)
+    had, provider = (
+        begun.get(name) or str(spark.conf.get(name)) for name in (_SHUFFLE_PARTITIONS, _PROVIDER)
+    )
+    if int(had) != placement.state_partitions and not provider.endswith(f".{_ROCKSDB}"):
+        raise UnsupportedProgram(
+            Problem(
+                "spec.handOff.statePartitions",
+                f"is {placement.state_partitions}, history runs with {had} partitions, and Spark"
+                f" cannot repartition the state of the query {query.name}, which is kept in"
+                f" {provider.rpartition('.')[2]}",
+                f"leave statePartitions out, or set {_PROVIDER} in the application to"
+                f" {provider.rpartition('.')[0]}.{_ROCKSDB}",
+            )
+        )
+
+
+def _next_offsets(run: Run, spark: SparkSession, name: str) -> Offsets:
+    """Where a source goes on, as Kafka is now."""
+    settings = run.settings
+    field = f"spec.sources[{[each.name for each in settings.sources].index(name)}].live.kafka.topic"
+    options = run.kafka_options.get(name)
+    if options is None:
+        raise UnsupportedProgram(
+            Problem(
+                field,
+                f"the program does not read source {name} from Kafka, so live traffic cannot go on"
+                " there",
+                "read the topic in the program, or give the source a live candidate of type kafka"
+                " in the configuration of its sources",
+            )
+        )
+    plan, kept = settings.plan_workspace, settings.checkpoint_workspace
+    start = read_header(plan).inputs.read_start_us
+    topic = Topic(_topic(_source(settings, name)), field, start)
+    history = offsets_after_history(plan, name, kept)
+    return next_offsets(field, topic.name, history, held_records(spark, options, topic))
+
+
+def _source(settings: RuntimeSettings, name: str) -> Source:
+    return next(each for each in settings.sources if each.name == name)
+
+
+def _topic(source: Source) -> str:
+    assert source.live is not None, "the resource says so for every source of a hand-off"
+    return source.live.kafka.topic
+
+
+def _shown(offsets: Offsets) -> dict[str, int]:
+    return {str(each): offsets[each] for each in sorted(offsets)[:MOST_SHOWN_PARTITIONS]}

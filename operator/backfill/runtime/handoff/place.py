@@ -1,0 +1,161 @@
+"""Puts the state of a query where the program looks for its checkpoint.
+
+History's own checkpoint is never changed: it is copied, the copy is given the state partitions and
+the Kafka offsets that live traffic needs, and read back. A marker is written before the first file
+and completed after the last one. An attempt that finds it incomplete removes the copy and makes it
+again, so that a driver may be killed at any moment, and a failed repartition leaves nothing behind.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from backfill.api.base import Model
+from backfill.api.errors import BackfillError, Problem, UnsupportedProgram
+from backfill.planning.workspace import Workspace
+from backfill.protocol.hand_off import HandOffQuery
+from backfill.runtime.catalyst import active
+from backfill.runtime.handoff import checkpoint
+from backfill.runtime.handoff.cut import Offsets
+from backfill.runtime.handoff.files import Files
+from backfill.runtime.handoff.offset_log import offsets_in_log
+
+MARKER = "_backfill_hand_off.json"
+"""File beside those of the checkpoint. Spark ignores it."""
+
+_log = logging.getLogger(__name__)
+
+
+class Marker(Model):
+    """Who puts a checkpoint there."""
+
+    uid: str
+    """UID of the Backfill."""
+    plan_id: str
+    """ID of the plan that was read."""
+    query: str
+    """Identity of the query."""
+    placed: HandOffQuery | None = None
+    """What was put there; null until it is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A query, and where its checkpoint goes."""
+
+    name: str
+    marker: Marker
+    location: str
+    """Where the program looks for it."""
+    origin: Workspace
+    """History's checkpoint."""
+    state_partitions: int | None
+    """How many partitions the state must have; None for as many as it has."""
+
+
+def check_free(spark: SparkSession, placement: Placement) -> None:
+    """Checks that nothing is where the checkpoint goes, except what this Backfill has put there.
+
+    Raises:
+        UnsupportedProgram: something is there.
+    """
+    _own(Files(spark, placement.location), placement)
+
+
+def place(
+    spark: SparkSession,
+    placement: Placement,
+    steps: int,
+    offsets: Mapping[str, str],
+) -> HandOffQuery:
+    """Puts the checkpoint there, unless it is. ``steps`` is the number of steps of history,
+    ``offsets`` are by source those of :func:`kafka_offset`.
+
+    Raises:
+        UnsupportedProgram: something else is there.
+        BackfillError: the checkpoint is not what this version of the project expects.
+    """
+    target = Files(spark, placement.location)
+    known = _own(target, placement)
+    if known is not None and known.placed is not None:
+        return known.placed
+    target.remove()
+    target.write(MARKER, placement.marker.model_dump_json(by_alias=True))
+    placed = _copied(spark, placement, target, steps, offsets)
+    done = placement.marker.model_copy(update={"placed": placed})
+    target.write(MARKER, done.model_dump_json(by_alias=True))
+    return placed
+
+
+def _own(target: Files, placement: Placement) -> Marker | None:
+    """What this Backfill has put there; None if nothing is there."""
+    names = target.names()
+    if not names:
+        return None
+    if MARKER in names:
+        found = Marker.model_validate_json(target.read(MARKER))
+        if found.model_copy(update={"placed": None}) == placement.marker:
+            return found
+    raise UnsupportedProgram(
+        Problem(
+            "spec.handOff",
+            f"the checkpoint location of the query {placement.name}, {placement.location}, is in"
+            " use",
+            "give the query a new, empty checkpointLocation: the live application goes on from the"
+            " state that this Backfill puts there",
+        )
+    )
+
+
+def _copied(
+    spark: SparkSession,
+    placement: Placement,
+    target: Files,
+    steps: int,
+    offsets: Mapping[str, str],
+) -> HandOffQuery:
+    origin = placement.origin
+    paths = origin.files()
+    batch = checkpoint.last_batch(origin.names("offsets"), origin.names("commits"))
+    target.copy(Files(spark, origin.for_spark), checkpoint.needed(paths, batch))
+    stateful = checkpoint.is_stateful(paths)
+    entry = target.read(f"offsets/{batch}")
+    had = int(checkpoint.conf_of(entry)[checkpoint.SHUFFLE_PARTITIONS])
+    wanted = placement.state_partitions or had
+    if stateful and wanted != had:
+        _log.info("the state of %s is repartitioned from %s to %s", placement.name, had, wanted)
+        with active(spark):
+            spark._streamingCheckpointManager.repartition(placement.location, wanted)
+        batch += 1
+        entry = target.read(f"offsets/{batch}")
+    names = checkpoint.sources_of(entry, steps)
+    lines = [offsets[name] for name in names]
+    conf = {checkpoint.SHUFFLE_PARTITIONS: str(wanted)}
+    target.remove(f"offsets/{batch}")
+    if target.exists(f"offsets/{batch}.crc"):
+        target.remove(f"offsets/{batch}.crc")
+    target.write(f"offsets/{batch}", checkpoint.with_sources(entry, lines, conf))
+    read_back = offsets_in_log(spark, placement.location)
+    if read_back != (batch, batch, lines):
+        raise BackfillError(
+            f"Spark reads the offsets of {placement.location} as {read_back}, and"
+            f" {(batch, batch, lines)} were written"
+        )
+    return HandOffQuery(
+        query=placement.name,
+        checkpoint_location=placement.location,
+        query_id=json.loads(target.read("metadata"))["id"],
+        batch=batch,
+        state_partitions=wanted if stateful else 0,
+        sources=tuple(dict.fromkeys(names)),
+    )
+
+
+def kafka_offset(topic: str, offsets: Offsets) -> str:
+    """The offset of Spark's Kafka source, as its checkpoints have it."""
+    found: dict[str, Any] = {topic: {str(each): offsets[each] for each in sorted(offsets)}}
+    return json.dumps(found, separators=(",", ":"))

@@ -1,0 +1,35 @@
+"""Runs programs as production does, one after the other in one session.
+
+Each line of its standard input is a JSON list: a main file and its arguments. Prints a line when it
+has ended: its error, or nothing.
+"""
+
+import json
+import runpy
+import sys
+import traceback
+
+from pyspark.sql import SparkSession
+
+from small_java import JAVA_OPTIONS
+
+if __name__ == "__main__":
+    settings = {
+        "spark.jars": sys.argv[1],
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.ui.enabled": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "3",
+    }
+    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    for line in sys.stdin:
+        sys.argv = json.loads(line)
+        outcome = ""
+        try:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        except BaseException as error:
+            traceback.print_exc()
+            outcome = f"{type(error).__name__}: {error}"
+        print(json.dumps({"outcome": outcome}), flush=True)

@@ -1,0 +1,391 @@
+"""The state of history goes on with live Kafka: what history and the live application give together
+is what an uninterrupted run on Kafka gives, row by row. The broker is a real one.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from drivers import START, assign, run_applications, status
+from json_lines_sink import rows_in
+from pyiceberg.catalog import Catalog
+
+import backfill
+from backfill.api.spec import BackfillSpec
+from backfill.planning.plan import PlanHeader, plan_directory
+from backfill.planning.planner import make_plan
+from backfill.planning.workspace import Workspace
+from backfill.protocol.hand_off import HandOffReport, HandOffSettings
+from backfill.runtime.settings import RuntimeSettings
+from kafka_broker import Jars, find_jars, kafka_broker
+
+HISTORY_ROWS, LIVE_ROWS = 240, 180
+EVERY = timedelta(seconds=10)
+PARTITIONS = {"events": 3, "clicks": 2}
+"""With rows; the topic has one more, without any in history."""
+COLUMNS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("user", pa.int64()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("kafka_partition", pa.int32()),
+        ("kafka_offset", pa.int64()),
+    ]
+)
+COUNTS = pa.schema(
+    [("start", pa.timestamp("us", tz="UTC")), ("user", pa.int64()), ("n", pa.int64())]
+)
+COPIES = pa.schema([("id", pa.int64()), ("user", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
+JOINED = pa.schema([*COPIES, ("click", pa.int64())])
+OUTPUTS = {"counts": COUNTS, "sessions": COUNTS, "copies": COPIES, "joined": JOINED}
+TIMES = {"counts": "start", "sessions": "start", "copies": "at", "joined": "at"}
+
+PREAMBLE = """
+import sys
+from json_lines_sink import JsonLines
+from pyspark.sql import SparkSession, functions as F
+
+servers, home = sys.argv[1:]
+spark = SparkSession.builder.getOrCreate()
+spark.dataSource.register(JsonLines)
+STORES = "org.apache.spark.sql.execution.streaming.state"
+
+def keep_state_in(store):
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", f"{STORES}.{store}StateStoreProvider")
+
+def topic(name):
+    options = {"kafka.bootstrap.servers": servers, "subscribe": name, "startingOffsets": "earliest"}
+    records = spark.readStream.format("kafka").options(**options).load()
+    rows = records.select(F.from_json(F.col("value").cast("string"), "id long, user long, at timestamp").alias("e"))
+    return rows.select("e.*").withWatermark("at", "2 minutes")
+
+def write(frame, name):
+    writer = frame.writeStream.queryName(name).format("json_lines").option("path", f"{home}/{name}")
+    writer = writer.option("checkpointLocation", f"{home}/checkpoints/{name}")
+    return writer.trigger(availableNow=True).start()
+"""
+WINDOWS = """
+keep_state_in("RocksDB")
+counts = topic("events").groupBy(F.window("at", "5 minutes"), "user").agg(F.count("*").alias("n"))
+write(counts.select("window.start", "user", "n"), "counts").awaitTermination()
+"""
+SESSIONS = """
+keep_state_in("HDFSBacked")
+sessions = topic("events").groupBy(F.session_window("at", "45 seconds"), "user").agg(F.count("*").alias("n"))
+write(sessions.select("session_window.start", "user", "n"), "sessions").awaitTermination()
+"""
+OUTER_JOIN = """
+keep_state_in("RocksDB")
+events, clicks = topic("events").alias("e"), topic("clicks").alias("c")
+near = F.expr("e.user = c.user and c.at between e.at - interval 1 minute and e.at + interval 1 minute and e.id % 4 = c.id % 4")
+joined = events.join(clicks, near, "left_outer")
+write(joined.select("e.id", "e.user", "e.at", F.col("c.id").alias("click")), "joined").awaitTermination()
+"""
+TWO_QUERIES = """
+keep_state_in("RocksDB")
+events = topic("events")
+queries = [
+    write(events.unionByName(topic("events")).dropDuplicates(["id", "at"]), "copies"),
+    write(events.groupBy(F.window("at", "5 minutes"), "user").agg(F.count("*").alias("n")).select("window.start", "user", "n"), "counts"),
+]
+for query in queries:
+    query.awaitTermination()
+"""
+PROGRAMS: dict[str, tuple[str, tuple[str, ...], int | None]] = {
+    "windows, in more partitions": (WINDOWS, ("counts",), 3),
+    "sessions": (SESSIONS, ("sessions",), None),
+    "an outer join of two topics": (OUTER_JOIN, ("joined",), None),
+    "two queries, one without duplicates of a topic that is read twice": (
+        TWO_QUERIES,
+        ("copies", "counts"),
+        1,
+    ),
+}
+PRODUCE = """
+import sys
+from pyspark.sql import SparkSession
+servers, file = sys.argv[1:]
+rows = SparkSession.builder.getOrCreate().read.json(file, schema="topic string, partition int, value string, number int")
+rows = rows.coalesce(1).sortWithinPartitions("number").drop("number")
+rows.write.format("kafka").option("kafka.bootstrap.servers", servers).save()
+"""
+CREATE_TOPICS = """
+import sys
+from pyspark.sql import SparkSession
+servers, *topics = sys.argv[1:]
+jvm = SparkSession.builder.getOrCreate()._jvm
+settings = jvm.java.util.Properties()
+settings.put("bootstrap.servers", servers)
+admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+wanted = jvm.java.util.ArrayList()
+for topic, partitions in zip(topics[::2], topics[1::2]):
+    one = jvm.java.util.Optional
+    wanted.add(jvm.org.apache.kafka.clients.admin.NewTopic(topic, one.of(int(partitions)), one.empty()))
+admin.createTopics(wanted).all().get()
+admin.close()
+"""
+
+
+def _rows(topic: str, first: int, end: int) -> Iterator[dict[str, Any]]:
+    """Rows of a topic. Each fifth one is there twice, the second time some rows later, so that
+    there are such ones on both sides of the cut.
+    """
+    offsets: Counter[int] = Counter()
+    partitions = PARTITIONS[topic]
+    for number in range(end):
+        source = number - 9 if number % 5 == 0 and number >= 60 else number
+        partition = (
+            number % partitions
+            if topic == "clicks" or number < HISTORY_ROWS
+            else number % (partitions + 1)
+        )
+        row = {
+            "id": source,
+            "user": source // 5 % 7,
+            "at": START + source * EVERY,
+            "kafka_partition": partition,
+            "kafka_offset": offsets[partition],
+        }
+        offsets[partition] += 1
+        if number >= first:
+            yield row
+
+
+class Production:
+    """A process that runs programs on Kafka."""
+
+    def __init__(self, process: "subprocess.Popen[str]", directory: Path, broker: str):
+        self._process = process
+        self.directory = directory
+        self.broker = broker
+
+    def run(self, program: str, *arguments: str) -> None:
+        file = self.directory / "program.py"
+        file.write_text(program)
+        self.run_file(file, *arguments)
+
+    def run_file(self, file: Path, *arguments: str) -> None:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(json.dumps([str(file), self.broker, *arguments]) + "\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith('{"outcome"'):
+                assert json.loads(line)["outcome"] == "", line
+                return
+        raise AssertionError((self.directory / "production.log").read_text()[-3000:])
+
+    def produce(self, first: int, end: int) -> None:
+        file = self.directory / f"records-{first}.json"
+        lines = [
+            {
+                "topic": topic,
+                "partition": row["kafka_partition"],
+                "number": number,
+                "value": json.dumps(
+                    {"id": row["id"], "user": row["user"], "at": row["at"].isoformat()}
+                ),
+            }
+            for topic in PARTITIONS
+            for number, row in enumerate(_rows(topic, first, end))
+        ]
+        file.write_text("\n".join(map(json.dumps, lines)))
+        self.run(PRODUCE, str(file))
+
+
+@contextmanager
+def production(jars: Jars, broker: str, directory: Path) -> Iterator[Production]:
+    with (directory / "production.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                Path(__file__).with_name("production_applications.py"),
+                jars.for_spark,
+            ],
+            env=os.environ | _paths(),
+            cwd=directory,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        try:
+            yield Production(process, directory, broker)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _paths() -> dict[str, str]:
+    places = (
+        Path(__file__).parent,
+        Path(__file__).parents[1] / "support",
+        Path(backfill.__file__).parents[1],
+    )
+    return {"PYTHONPATH": os.pathsep.join(map(str, places)), "PYSPARK_PYTHON": sys.executable}
+
+
+@dataclass
+class History:
+    """The tables that have the records of history, and their plan."""
+
+    directory: Path
+    catalog: Catalog
+    jars: Jars
+    broker: str
+    header: PlanHeader
+    spec: BackfillSpec
+
+    @classmethod
+    def of(cls, directory: Path, catalog: Catalog, jars: Jars, broker: str) -> "History":
+        catalog.create_namespace("default")
+        for topic in PARTITIONS:
+            rows = list(_rows(topic, 0, HISTORY_ROWS))
+            table = catalog.create_table(f"default.{topic}", schema=COLUMNS)
+            for start in range(0, HISTORY_ROWS, 60):
+                table.append(pa.Table.from_pylist(rows[start : start + 60], schema=COLUMNS))
+        for name, schema in OUTPUTS.items():
+            catalog.create_table(f"default.{name}", schema=schema)
+        spec = BackfillSpec.model_validate(
+            {
+                "applicationRef": {"name": "app"},
+                "window": {"start": START, "end": "Live"},
+                "sources": [
+                    {
+                        "name": topic,
+                        "table": f"lake.default.{topic}",
+                        "timestampColumn": "at",
+                        "kafka": {
+                            "partitionColumn": "kafka_partition",
+                            "offsetColumn": "kafka_offset",
+                        },
+                        "live": {"kafka": {"topic": topic}},
+                    }
+                    for topic in PARTITIONS
+                ],
+                "handOff": {"to": "Live"},
+                "ordering": {"policy": "WithinLateness", "allowedLateness": "2m"},
+                "maxMisalignment": "20m",
+            }
+        )
+        header = make_plan(spec, Workspace(str(directory / "workspace")), parallelism=1)
+        return cls(directory, catalog, jars, broker, header, spec)
+
+    def settings(
+        self, name: str, program: str, outputs: tuple[str, ...], partitions: int | None
+    ) -> RuntimeSettings:
+        home = self.directory / name
+        (home / "channel").mkdir(parents=True)
+        main_file = home / "app.py"
+        main_file.write_text(PREAMBLE + program)
+        shutil.copy(Path(__file__).with_name("json_lines_sink.py"), home)
+        used = [source for source in self.spec.sources if f'topic("{source.name}")' in program]
+        settings = RuntimeSettings(
+            backfill=name,
+            namespace="default",
+            uid="first",
+            attempt=1,
+            plan_id=self.header.plan_id,
+            plan=plan_directory(
+                Workspace(str(self.directory / "workspace")), self.header.plan_id
+            ).uri,
+            checkpoints=str(home / "checkpoints"),
+            channel=str(home / "channel"),
+            scratch=str(home / "scratch"),
+            window=self.spec.window,
+            sources=tuple(used),
+            outputs=[
+                {
+                    "name": output,
+                    "table": f"lake.default.{output}",
+                    "timestampColumn": TIMES[output],
+                }
+                for output in outputs
+            ],
+            hand_off=HandOffSettings(state_partitions=partitions),
+            main_file=str(main_file),
+            arguments=(self.broker, str(home / "live")),
+            spark_conf={
+                "spark.master": "local[2,4]",
+                "spark.sql.shuffle.partitions": "2",
+                "spark.ui.enabled": "false",
+                "spark.jars": self.jars.for_spark,
+            },
+            spark_defaults={"spark.sql.session.timeZone": "UTC"},
+        )
+        assign(settings, self.header, self.header.steps)
+        return settings
+
+    def result(self, backfill: str, output: str) -> list[dict[str, Any]]:
+        table = self.catalog.load_table(f"default.{output}")
+        snapshot = table.snapshot_by_name(f"backfill/{backfill}")
+        return (
+            []
+            if snapshot is None
+            else table.scan(snapshot_id=snapshot.snapshot_id).to_arrow().to_pylist()
+        )
+
+
+@pytest.mark.slow
+def test_history_and_the_live_application_give_what_an_uninterrupted_run_gives(
+    tmp_path: Path, lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in _paths().items():
+        monkeypatch.setenv(key, value)
+    jars = find_jars()
+    with kafka_broker(jars, tmp_path) as broker, production(jars, broker, tmp_path) as live:
+        topics = [str(each) for topic, count in PARTITIONS.items() for each in (topic, count + 1)]
+        live.run(CREATE_TOPICS, *topics)
+        live.produce(0, HISTORY_ROWS)
+        live.produce(HISTORY_ROWS, HISTORY_ROWS + LIVE_ROWS)
+        history = History.of(tmp_path, lake, jars, broker)
+        runs = {
+            name: history.settings(f"case-{number}", *program)
+            for number, (name, program) in enumerate(PROGRAMS.items())
+        }
+
+        outcomes = run_applications(tmp_path, list(runs.values()))
+
+        assert [outcome[0] for outcome in outcomes] == ["Finished"] * len(runs), outcomes
+        for settings in runs.values():
+            main_file = Path(settings.main_file)
+            live.run_file(main_file, str(main_file.parent / "uninterrupted"))
+            live.run_file(main_file, *settings.arguments[1:])
+        for name, settings in runs.items():
+            _check_offsets(status(settings).hand_off, settings)
+            for output in (each.name for each in settings.outputs):
+                home = Path(settings.main_file).parent
+                expected = _multiset(rows_in(home / "uninterrupted" / output))
+                before = _multiset(history.result(settings.backfill, output))
+                after = _multiset(rows_in(home / "live" / output))
+                assert before and after, f"{name}: rows on both sides of the cut"
+                assert before + after == expected, f"{name}: {output}"
+
+
+def _check_offsets(report: HandOffReport | None, settings: RuntimeSettings) -> None:
+    assert report is not None
+    assert report.written
+    for source in report.sources:
+        count = PARTITIONS[source.topic]
+        expected = {str(each): HISTORY_ROWS // count for each in range(count)} | {str(count): 0}
+        assert source.offsets == expected
+
+
+def _multiset(rows: list[dict[str, Any]]) -> Counter[tuple[tuple[str, str], ...]]:
+    return Counter(tuple(sorted((key, _text(value)) for key, value in row.items())) for row in rows)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(" ")
+    return str(value)

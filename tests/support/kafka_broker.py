@@ -1,0 +1,92 @@
+"""A real Kafka broker, alone in its cluster."""
+
+import socket
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import missing
+from repository import ROOT
+from small_java import QUICK
+from waiting import eventually
+
+_SCRIPT = ROOT / "scripts" / "kafka.sh"
+
+
+@dataclass(frozen=True, slots=True)
+class Jars:
+    """Where the jars of the broker and those of Spark are."""
+
+    broker: Path
+    spark: Path
+
+    @property
+    def for_spark(self) -> str:
+        """Spark's Kafka source and sink, as Spark takes jars."""
+        names = ("spark-*kafka*", "kafka-clients*", "commons-pool2*")
+        return ",".join(sorted(str(jar) for name in names for jar in self.spark.glob(name)))
+
+
+def find_jars() -> Jars:
+    """Gets what is missing, or skips the test where that is not possible; with CI set it fails."""
+    found = subprocess.run(["sh", _SCRIPT], capture_output=True, text=True, check=False)
+    if found.returncode != 0:
+        missing.skip(found.stderr.strip()[-1000:])
+    return Jars(*(Path(line) for line in found.stdout.splitlines()))
+
+
+@contextmanager
+def kafka_broker(jars: Jars, directory: Path) -> Iterator[str]:
+    """A broker without topics; its address."""
+    client, controller = _free_port(), _free_port()
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{client}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": str(directory / "log"),
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.num.partitions": "1",
+        "auto.create.topics.enable": "false",
+        # records of a test are years old
+        "log.retention.ms": "-1",
+    }
+    properties = directory / "server.properties"
+    properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    java = ["java", *QUICK.split(), "-Xmx512m", "-cp", f"{jars.broker}/*"]
+    log = directory / "broker.log"
+    with log.open("wb") as output:
+        format_log = ["kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", properties]
+        subprocess.run([*java, *format_log], check=True, stdout=output, stderr=output)
+        server = subprocess.Popen([*java, "kafka.Kafka", properties], stdout=output, stderr=output)
+    try:
+        eventually(lambda: _listens(client), log.read_text)
+        yield f"127.0.0.1:{client}"
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _cluster_id() -> str:
+    return str(uuid.uuid4()).replace("-", "")[:22]
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,146 @@
+"""Where live traffic goes on: exactly after the last row of history in each Kafka partition."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog
+
+from backfill.api.errors import InvalidPlanInput
+from backfill.api.spec import BackfillSpec
+from backfill.planning.plan import plan_directory
+from backfill.planning.planner import make_plan
+from backfill.planning.workspace import Workspace
+from backfill.runtime.handoff.cut import Held, next_offsets, offsets_after_history
+
+START = datetime(2021, 7, 11, tzinfo=UTC)
+FIELD = "spec.sources[0].live.kafka.topic"
+ROWS = pa.schema(
+    [
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("kafka", pa.struct([("partition", pa.int32()), ("offset", pa.int64())])),
+    ]
+)
+
+
+class Events:
+    """A table of events with the offsets of their records in nested columns, and plans that read it
+    from ``START`` on.
+    """
+
+    def __init__(self, directory: Path, catalog: Catalog):
+        self._directory = directory
+        self.kept = Workspace(str(directory / "kept"))
+        self._table = catalog.create_table("raw.events", schema=ROWS)
+
+    def append(self, *rows: tuple[int, int | None, int | None]) -> None:
+        """A file with rows of a minute, a partition and an offset."""
+        values = [
+            {
+                "at": START + timedelta(minutes=minute),
+                "kafka": {"partition": partition, "offset": offset},
+            }
+            for minute, partition, offset in rows
+        ]
+        self._table.append(pa.Table.from_pylist(values, schema=ROWS))
+
+    def next_offsets(self, **ordering: Any) -> dict[int, int]:
+        spec = BackfillSpec.model_validate(
+            {
+                "applicationRef": {"name": "app"},
+                "window": {"start": START, "end": "Live"},
+                "sources": [
+                    {
+                        "name": "events",
+                        "table": "lake.raw.events",
+                        "timestampColumn": "at",
+                        "kafka": {
+                            "partitionColumn": "kafka.partition",
+                            "offsetColumn": "kafka.offset",
+                        },
+                        "live": {"kafka": {"topic": "events"}},
+                    }
+                ],
+                "handOff": {"to": "Live"},
+                "ordering": ordering,
+                "maxMisalignment": "10m",
+            }
+        )
+        workspace = Workspace(str(self._directory / "workspace"))
+        header = make_plan(spec, workspace, parallelism=2)
+        plan = plan_directory(workspace, header.plan_id)
+        return dict(offsets_after_history(plan, "events", self.kept))
+
+
+@pytest.fixture
+def events(tmp_path: Path, lake: Catalog) -> Events:
+    return Events(tmp_path, lake)
+
+
+def test_each_partition_goes_on_after_its_greatest_offset_in_whatever_order_files_have_rows(
+    events: Events,
+) -> None:
+    events.append((0, 0, 7), (1, 0, 9), (2, 1, 4), (3, 0, 8))
+    events.append((4, 2, 0), (5, 1, 2))
+    assert events.next_offsets(policy="Exact") == {0: 10, 1: 5, 2: 1}
+
+
+def test_files_that_several_steps_read_count_with_all_their_rows(events: Events) -> None:
+    events.append(*((minute, minute % 2, minute // 2) for minute in range(60)))
+    assert events.next_offsets(policy="Exact") == {0: 30, 1: 30}
+
+
+def test_rows_from_before_what_is_read_do_not_count(events: Events) -> None:
+    events.append((-60, 3, 99), (0, 0, 7))
+    assert events.next_offsets(policy="Exact") == {0: 8}
+
+
+def test_another_attempt_takes_what_the_first_one_has_found(events: Events) -> None:
+    events.append((0, 0, 7))
+    assert events.next_offsets() == {0: 8}
+    (name,) = events.kept.names("")
+    events.kept.write(name, b'{"0": 5}')
+    assert events.next_offsets() == {0: 5}
+
+
+def test_a_row_without_an_offset_is_refused(events: Events) -> None:
+    events.append((0, 0, 7), (1, 0, None))
+    with pytest.raises(InvalidPlanInput, match="rows without a Kafka partition or offset"):
+        events.next_offsets()
+
+
+def test_a_partition_without_rows_starts_with_the_first_record_that_is_not_older_than_history() -> (
+    None
+):
+    kafka = {0: Held(0, 20, 5), 1: Held(3, 9, 4), 2: Held(0, 0, 0)}
+    assert next_offsets(FIELD, "events", {0: 10}, kafka) == {0: 10, 1: 4, 2: 0}
+
+
+def test_kafka_may_hold_nothing_after_history_yet() -> None:
+    assert next_offsets(FIELD, "events", {0: 10}, {0: Held(10, 10, 10)}) == {0: 10}
+
+
+def test_records_that_kafka_no_longer_holds_are_named() -> None:
+    kafka = {0: Held(12, 20, 12), 1: Held(0, 9, 0)}
+    with pytest.raises(InvalidPlanInput, match="offsets 10 to 11 of partition 0; wait until"):
+        next_offsets(FIELD, "events", {0: 10, 1: 9}, kafka)
+
+
+@pytest.mark.parametrize(
+    ("kafka", "what"),
+    [
+        ({0: Held(0, 9, 0)}, "partition 0 ends at offset 9"),
+        ({1: Held(0, 9, 0)}, "partition 0 does not exist"),
+    ],
+)
+def test_another_topic_of_the_name_is_refused(kafka: dict[int, Held], what: str) -> None:
+    with pytest.raises(InvalidPlanInput, match=f"rows that topic events never had: {what}"):
+        next_offsets(FIELD, "events", {0: 10}, kafka)
+
+
+def test_a_message_names_a_few_partitions_of_many() -> None:
+    history, kafka = dict.fromkeys(range(9), 1), dict.fromkeys(range(9), Held(5, 9, 5))
+    with pytest.raises(InvalidPlanInput, match=r"1 to 4 of partition 2 and 6 more;"):
+        next_offsets(FIELD, "events", history, kafka)
