@@ -9,7 +9,7 @@ from live_cluster import Cluster
 from rest import BACKFILLS, Manifest
 from storage import Storage
 
-from small_java import QUICK
+from small_java import PLANNED_NOT_COMPILED, QUICK
 
 ACCOUNT = "spark"
 CATALOG_SECRET = "lake-catalog"
@@ -184,7 +184,8 @@ def production(storage: Storage) -> Manifest:
             "mainApplicationFile": "local:///opt/application/main.py",
             "restartPolicy": {"type": "Always"},
             "suspend": True,
-            "sparkConf": {
+            "sparkConf": PLANNED_NOT_COMPILED
+            | {
                 "spark.sql.shuffle.partitions": "16",
                 "spark.dynamicAllocation.enabled": "true",
                 "spark.driver.extraJavaOptions": QUICK,
