@@ -11,7 +11,7 @@ from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.utils.config import Config
 
 from iceberg_tables import catalog_properties, sqlite_catalog
-from small_java import QUICK
+from small_java import quick_here
 
 # Whether a change may land must not depend on luck; new examples are looked for everywhere else.
 # How long an example takes says how busy the machine is.
@@ -19,7 +19,7 @@ settings.register_profile("examples", derandomize=bool(os.environ.get("CI")), de
 settings.load_profile("examples")
 
 # Java of the drivers that tests start, and of whatever submits them.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK)
+os.environ.setdefault("SPARK_SUBMIT_OPTS", quick_here())
 
 
 @pytest.fixture
