@@ -98,8 +98,8 @@ class PlayedRun:
         self._say_of_child(attempt, "RUNNING")
         return child
 
-    def report(self, attempt: int, committed: int, phase: str = "Running") -> None:
-        """The driver tells how far it is."""
+    def report(self, attempt: int, committed: int, phase: str = "Running", **more: Any) -> None:
+        """The driver tells how far it is, and more."""
         rows = HOUR_ROWS * min(committed, HOURS)
         source = {"name": "clicks", "committed": committed, "rows": rows}
         query = {"name": "counts", "sources": [source], "openAtEnd": 0}
@@ -109,15 +109,20 @@ class PlayedRun:
             "queries": [query],
             "executors": 1,
             "heartbeat": _now(),
+            **more,
         }
         path = f"{SPLIT_ASSIGNMENTS.format(self.namespace)}/{self.name}/status"
         self.admin.patch(path, {"status": status}, fieldManager=DRIVER_MANAGER).expect()
 
     def replay(
-        self, attempt: int = 1, committed: int = 0, seconds: float = PATIENCE_SECONDS
+        self,
+        attempt: int = 1,
+        committed: int = 0,
+        seconds: float = PATIENCE_SECONDS,
+        **at_the_end: Any,
     ) -> None:
         """The driver commits each step as soon as it is released, tells that it has finished, and
-        ends.
+        what else there is to tell, and ends.
         """
         steps = self.assignment()["steps"]
         self.report(attempt, committed)
@@ -129,7 +134,7 @@ class PlayedRun:
             )
             committed += 1
             self.report(attempt, committed)
-        self.report(attempt, steps + 1, "Finished")
+        self.report(attempt, steps + 1, "Finished", **at_the_end)
         self.end(attempt)
 
     def end(self, attempt: int, exit_code: int = 0) -> None:

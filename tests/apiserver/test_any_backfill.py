@@ -91,21 +91,41 @@ CATALOGS = st.lists(
     min_size=1,
     max_size=3,
 ).map(lambda names: [{"name": name} for name in names])
+HAND_OFFS = some_of(
+    {"to": st.just("Live")},
+    {
+        "start": st.sampled_from(["Prepare", "Deploy"]),
+        "statePartitions": st.integers(1, 100_000),
+        "name": st.sampled_from(["rmi", "rmi-live"]),
+        "maxLag": DURATIONS,
+        "overrides": st.just({"executor": {"cores": 2}}),
+    },
+)
 EXECUTORS = st.integers(1, 10000)
 MEMORY = st.builds(
     "{}{}".format,
     st.integers(1, 2**28) | st.integers(127, 135).map(lambda value: value * 2**20),
     st.sampled_from(["", "k", "Ki", "M", "Mi", "G", "Gi", "T", "Ti"]),
 ) | st.sampled_from(["127Mi", "128Mi", "134217727", "134217728", "131071Ki", "134M", "135M"])
+LIVE_SOURCES = st.builds(
+    lambda source, number: {
+        **source,
+        "kafka": {"partitionColumn": "p", "offsetColumn": "o"},
+        "live": {"kafka": {"topic": f"topic-{number}"}},
+    },
+    SOURCES,
+    st.integers(0, 99),
+)
 SPECS = some_of(
     {
         "applicationRef": st.just({"name": "rmi"}),
         "window": some_of(
-            {"start": TIMES, "end": TIMES}, {"warmUp": DURATIONS, "drain": DURATIONS}
+            {"start": TIMES, "end": TIMES | st.just("Live")}, {"warmUp": DURATIONS, "drain": DURATIONS}
         ),
-        "sources": st.lists(SOURCES, min_size=1, max_size=3),
+        "sources": st.lists(SOURCES | LIVE_SOURCES, min_size=1, max_size=3),
     },
     {
+        "handOff": HAND_OFFS,
         "ordering": some_of(
             {},
             {

@@ -17,6 +17,7 @@ from backfill.api.status import Attempt, BackfillStatus
 from backfill.controller.children.apache import Apache
 from backfill.controller.children.manifests import preview_launch
 from backfill.controller.cluster.driver import KubernetesBackend
+from backfill.controller.cluster.live_application import KubernetesLiveApplication
 from backfill.controller.cluster.plan_config_map import APPLICATION_KEY
 from backfill.controller.driver import Launch
 from backfill.kube.cache import Cache, labelled_key
@@ -29,6 +30,7 @@ from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of, producti
 from waiting import eventually
 
 CHILD = "rmi-july-11-a1"
+LIVE = "rmi-july-11-live"
 _DEFINITION = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 RESOURCES = {KUBEFLOW["apiVersion"]: SPARK_APPLICATION, APACHE["apiVersion"]: Apache.resource}
 pytestmark = pytest.mark.usefixtures("definitions")
@@ -461,3 +463,75 @@ def test_an_application_that_is_no_python_program_is_an_obstacle(
     assert [problem.field for problem in stage.backend.obstacles()] == [
         "SparkApplication/rmi: spec.type"
     ]
+
+
+def handing_over(cluster: Cluster, namespace: str, base: Manifest, **hand_off: Any) -> Stage:
+    window = {"start": "2021-07-11T00:00:00Z", "end": "Live"}
+    wanted = {"to": "Live", "start": "Deploy", **hand_off}
+    return (
+        Stage(cluster, namespace, base, window=window, handOff=wanted)
+        .with_production()
+        .with_secret()
+    )
+
+
+def live_application(stage: Stage) -> KubernetesLiveApplication:
+    children = {stage.resource: stage.children}
+    return KubernetesLiveApplication(stage.cluster, lambda: stage.backfill, children)
+
+
+@pytest.mark.parametrize("base", [KUBEFLOW, APACHE], ids=["kubeflow", "apache"])
+def test_a_live_application_is_made_once_and_belongs_to_nobody(
+    cluster: Cluster, namespace: str, base: Manifest
+) -> None:
+    stage = handing_over(cluster, namespace, base)
+    assert stage.backend.obstacles() == ()
+    assert cluster.get(stage.resource, namespace, LIVE) is None, "it only asked"
+    assert live_application(stage).observe(LIVE).phase == "Absent"
+    live_application(stage).start(stage.backfill)
+    first = cluster.get(stage.resource, namespace, LIVE)
+    assert first is not None
+    assert "ownerReferences" not in first["metadata"]
+    # a controller that does not know that its predecessor did it
+    later = live_application(stage)
+    later.start(stage.backfill)
+    assert cluster.get(stage.resource, namespace, LIVE) == first
+    assert (later.observe(LIVE).phase, later.observe(LIVE).reason) == ("Pending", "NotSubmitted")
+
+
+def test_a_live_application_is_followed_and_its_absence_is_told(
+    cluster: Cluster, namespace: str
+) -> None:
+    stage = handing_over(cluster, namespace, KUBEFLOW)
+    live = live_application(stage)
+    live.start(stage.backfill)
+    for state, phase in (("RUNNING", "Running"), ("FAILED", "Exited")):
+        said = {"applicationState": {"state": state, "errorMessage": "oom"}, "driverInfo": {}}
+        manager = {"manager": "spark-operator", "subresource": "status"}
+        change = {"status": said}
+        stage.children.put(cluster.merge(SPARK_APPLICATION, namespace, LIVE, change, **manager))
+        assert live.observe(LIVE).phase == phase
+    assert live.observe(LIVE).message == "oom"
+    gone = cluster.get(SPARK_APPLICATION, namespace, LIVE)
+    assert gone is not None
+    cluster.delete(SPARK_APPLICATION, namespace, LIVE)
+    stage.children.forget(gone)
+    assert live.observe(LIVE).phase == "Absent"
+
+
+def test_a_name_that_is_taken_is_told_before_history_is_read(
+    cluster: Cluster, namespace: str
+) -> None:
+    stage = handing_over(cluster, namespace, KUBEFLOW, name="profiles")
+    theirs = copy.deepcopy(KUBEFLOW) | {"metadata": {"name": "profiles", "namespace": namespace}}
+    cluster.create(SPARK_APPLICATION, theirs)
+    (problem,) = stage.backend.obstacles()
+    assert str(problem) == (
+        "spec.handOff.name: there is already a SparkApplication profiles, which is not this"
+        " Backfill's; give the live one another name, or delete the other"
+    )
+    live = live_application(stage)
+    live.start(stage.backfill)
+    state = live.observe("profiles")
+    assert (state.phase, state.reason) == ("Exited", "Refused")
+    assert "there is already a SparkApplication profiles" in state.message

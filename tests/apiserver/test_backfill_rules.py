@@ -23,6 +23,54 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"window.start": "2021-02-30T00:00:00Z"},
         "must be of type date-time",
     ),
+    "a window without an end, and nothing that goes on": (
+        {"window.end": "Live"},
+        'spec.window.end: Invalid value: "object": is Live if, and only if, handOff says',
+    ),
+    "a hand-off after a window with an end": (
+        {"handOff": {"to": "Live"}},
+        'spec.window.end: Invalid value: "object": is Live if, and only if, handOff says',
+    ),
+    "a hand-off of sources that are nowhere in Kafka": (
+        {"window.end": "Live", "handOff": {"to": "Live"}},
+        "handOff needs kafka.partitionColumn, kafka.offsetColumn and live of every source",
+    ),
+    "a hand-off of a part of the rows": (
+        {"window.end": "Live", "handOff": {"to": "Live"}, "sources.0.filter": "a = 1"},
+        "filter and regions leave out rows of history",
+    ),
+    "a hand-off with a drain": (
+        {"window.end": "Live", "window.drain": "1h", "handOff": {"to": "Live"}},
+        "lets results close after the window, and with handOff live traffic closes them",
+    ),
+    "a hand-off in any order": (
+        {
+            "window.end": "Live",
+            "handOff": {"to": "Live"},
+            "ordering": {"policy": "Unordered"},
+        },
+        "Unordered is for applications without state",
+    ),
+    "a hand-off of batch jobs": (
+        {"window.end": "Live", "handOff": {"to": "Live"}, "execution": "Batch"},
+        "Batch keeps no state, and handOff hands state over",
+    ),
+    "a hand-off that replaces a window without an end": (
+        {
+            "window.end": "Live",
+            "handOff": {"to": "Live"},
+            "outputs.0.publish": {"mode": "Replace"},
+        },
+        "publish mode Replace and validate need a window with an end",
+    ),
+    "a live application in the place of production's": (
+        {"window.end": "Live", "handOff": {"to": "Live", "start": "Deploy", "name": "rmi"}},
+        "is the SparkApplication of applicationRef; give the live one another name",
+    ),
+    "a hand-off to nowhere": (
+        {"window.end": "Live", "handOff": {"start": "Prepare"}},
+        "spec.handOff.to: Required value",
+    ),
     "a duration with a fraction": ({"window.warmUp": "1.5h"}, "spec.window.warmUp"),
     "a duration longer than ten years": ({"window.drain": "3661d"}, "is longer than ten years"),
     "no misalignment at all": (

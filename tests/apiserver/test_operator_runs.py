@@ -1,17 +1,20 @@
 """Whole runs with the operator's process: from ``kubectl apply`` to the end."""
 
 import socket
+from datetime import UTC, datetime
 from pathlib import Path
 
 from operators import OperatorProcess, children_of, running, wait_until_ready
 from played import PlayedRun
-from rest import BACKFILLS, Rest
+from rest import BACKFILLS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Rest
 from samples import BACKFILL, CONDITION, STATUS
 
 from backfill.kube.names import FINALIZER
 from manifests import changed
 from table_jobs import HOURS
 from waiting import PATIENCE_SECONDS, eventually
+
+RUNNING = {"applicationState": {"state": "RUNNING"}, "driverInfo": {}}
 
 
 def test_a_backfill_is_planned_run_and_finished(
@@ -48,6 +51,46 @@ def test_a_backfill_is_planned_run_and_finished(
         "it is counted as succeeded",
     )
     assert 'name="january"' not in operator.get("/metrics")
+
+
+def test_state_goes_on_in_a_live_application_that_outlives_its_backfill(
+    admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    run = PlayedRun(admin, namespace, tmp_path)
+    (source,) = run.clicks.spec.to_manifest()["sources"]  # type: ignore[misc]
+    run.create(
+        window={"start": "2024-01-01T00:00:00Z", "end": "Live"},
+        sources=[
+            source
+            | {
+                "kafka": {"partitionColumn": "id", "offsetColumn": "id"},
+                "live": {"kafka": {"topic": "clicks"}},
+            }
+        ],
+        handOff={"to": "Live", "start": "Deploy"},
+    )
+    run.submit()
+    assert run.status["handOff"] == {"historyEnd": "2024-01-01T02:59:00.000001Z"}
+    live = f"{SPARK_APPLICATIONS.format(namespace)}/january-live"
+    assert not admin.get(live).ok
+    query = {"query": "counts", "checkpointLocation": "s3://live/counts", "batch": 3}
+    run.replay(handOff={"queries": [query], "written": True, "seconds": 1})
+    created = eventually(lambda: (found := admin.get(live)).ok and found.expect(), "the live one")
+    assert "ownerReferences" not in created["metadata"]
+    admin.patch(f"{live}/status", {"status": RUNNING}).expect()
+    assert run.wait_for("HandedOver", "Unknown")
+    now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    behind = {"query": "counts", "batch": 4, "lagSeconds": 12, "recordsBehind": 2, "at": now}
+    path = f"{SPLIT_ASSIGNMENTS.format(namespace)}/january/status"
+    report = {"live": {"queries": [behind], "heartbeat": now}}
+    admin.patch(path, {"status": report}, fieldManager="backfill-driver").expect()
+    assert run.wait_for("Succeeded", "True") == "Finished"
+    assert run.condition("HandedOver") == ("True", "Live")
+    handed = run.status["handOff"]
+    assert (handed["application"], handed["lagSeconds"]) == ("january-live", 12)
+    admin.delete(run.path).expect()
+    eventually(lambda: not admin.get(run.path).ok, "the Backfill is gone")
+    assert admin.get(live).expect()["metadata"]["uid"] == created["metadata"]["uid"]
 
 
 def test_a_deleted_backfill_leaves_no_directory(

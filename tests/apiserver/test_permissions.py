@@ -8,10 +8,11 @@ from identities import ServiceAccountMaker, kubeconfig_of
 from operators import OperatorProcess, running, wait_until_ready
 from played import PlayedRun
 from proxy import UnreliableProxy
-from rest import BACKFILLS, JOB_REPORTS, Answer, Rest
+from rest import BACKFILLS, JOB_REPORTS, SPARK_APPLICATIONS, Answer, Rest
 from roles import OPERATOR_NAMESPACE, granted, may, rules_of, shipped, shipped_files
 from samples import BACKFILL
 
+from manifests import spark_application
 from waiting import eventually
 
 OPERATOR_MAY = """
@@ -262,6 +263,12 @@ def test_whoever_takes_over_the_operators_account_reaches_only_what_belongs_to_a
     assert operator.patch(f"{maps}/job", {"data": {"x": "y"}}).ok
     assert operator.delete(f"{maps}/driver").status == 403
     assert operator.delete(f"{maps}/job").ok
+    live, applications = _live("january-live"), SPARK_APPLICATIONS.format(namespace)
+    assert operator.create(applications, live).ok
+    assert operator.create(applications, _live("theirs", labels={})).status == 403
+    change = {"spec": {"image": "evil"}}
+    assert operator.patch(f"{applications}/january-live", change).status == 403
+    assert operator.delete(f"{applications}/january-live").status == 403
     if variant == "cluster":
         refused = _make(operator, "kube-system", owner)
         assert (refused.status, "does not work in namespace kube-system" in refused.message) == (
@@ -276,6 +283,16 @@ UNSPECIAL = {"containers": [{"name": "c", "image": "i"}], "automountServiceAccou
 
 def _pod(metadata: dict[str, object]) -> dict[str, object]:
     return {"metadata": metadata, "spec": UNSPECIAL}
+
+
+def _live(name: str, labels: dict[str, str] | None = None) -> dict[str, object]:
+    """A live application of the operator's, or another one."""
+    ours = {"backfill.dev/backfill": "january", "backfill.dev/live": "true"}
+    application = spark_application(
+        name, image="none", mainApplicationFile="local:///main.py", driver={}, executor={}
+    )
+    metadata = {"name": name, "labels": ours if labels is None else labels}
+    return application | {"metadata": metadata}
 
 
 def _make(user: Rest, namespace: str, *owners: dict[str, object], **query: str) -> Answer:

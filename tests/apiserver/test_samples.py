@@ -8,7 +8,8 @@ import yaml
 from rest import BACKFILLS, SPARK_APPLICATIONS, Manifest, Rest
 
 from backfill.api.manifests.backfill_manifest import load_for_cluster
-from backfill.controller.children.manifests import child_problems, render
+from backfill.controller.children.live_application import deploys
+from backfill.controller.children.manifests import child_problems, dialect, render
 from repository import ROOT
 
 SAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
@@ -52,7 +53,11 @@ def test_the_application_of_a_sample_can_be_run_again(
     given = load_for_cluster(file)
     assert given.application is not None
     assert child_problems(given.backfill, given.application) == []
-    for document in yaml.safe_load_all(render(given.backfill, given.application)):
+    manifests = list(yaml.safe_load_all(render(given.backfill, given.application)))
+    if deploys(given.backfill):
+        version = given.application["apiVersion"]
+        manifests.append(dialect(version).live(given.application, given.backfill))
+    for document in manifests:
         moved: Manifest = json.loads(json.dumps(document))
         moved["metadata"]["namespace"] = namespace
         answer = admin.create(

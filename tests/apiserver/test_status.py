@@ -26,6 +26,8 @@ def filled(schema: Manifest, name: str = "") -> Any:
     """A value for every field of a schema."""
     if "enum" in schema:
         return schema["enum"][0]
+    if "additionalProperties" in schema:
+        return {"0": filled(schema["additionalProperties"])}
     if schema["type"] == "object":
         return {name: filled(field, name) for name, field in schema["properties"].items()}
     if schema["type"] == "array":

@@ -10,7 +10,8 @@ once, or a step that was not released, are written there too.
 time it is reached; ``crash_always_at``: every time; ``unsupported``: the program cannot be
 redirected; ``start_seconds``: how long it takes before anything is reported; ``grace_seconds``: how
 long it goes on without a controller; ``matching`` and ``missing``: how results compare with
-production; ``crash_comparing``: before it says so, the first time.
+production; ``crash_comparing``: before it says so, the first time; ``keeps_state``: it hands no
+state over.
 """
 
 import fcntl
@@ -29,6 +30,7 @@ from backfill.planning.plan import read_header
 from backfill.planning.workspace import Workspace
 from backfill.protocol.atomic_files import replace_file
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE, DriverSettings
+from backfill.protocol.hand_off import HandOffQuery, HandOffReport
 from backfill.protocol.split_assignment import (
     ASSIGNMENT_FILE,
     LOCK_FILE,
@@ -167,7 +169,7 @@ class FakeDriver:
         if self.wishes.get("crash_comparing") and not (self.checkpoints / "crashed").exists():
             (self.checkpoints / "crashed").touch()
             os._exit(17)
-        self.report("Finished", comparisons=self.comparisons())
+        self.report("Finished", comparisons=self.comparisons(), hand_off=self.handed_over())
         self.log("finished")
         return 0
 
@@ -184,6 +186,13 @@ class FakeDriver:
             for output in self.settings.outputs
             if output.validate_ is not None
         )
+
+    def handed_over(self) -> HandOffReport | None:
+        """What a driver says that has put the state of its query where the program looks."""
+        if self.settings.hand_off is None or self.wishes.get("keeps_state"):
+            return None
+        query = HandOffQuery(query="query", checkpoint_location="/live/query", batch=12)
+        return HandOffReport(queries=(query,), written=True, seconds=0.5)
 
     def stage(self) -> None:
         """An empty result for every output."""

@@ -199,7 +199,6 @@ _SPEC: Final = (
         "is the SparkApplication of applicationRef; give the live one another name",
         "handOff.name",
     ),
-    Rule("!has(self.handOff)", "is not available in this version; leave it out", "handOff"),
 )
 
 

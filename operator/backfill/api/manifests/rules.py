@@ -434,11 +434,6 @@ def _live_application_has_its_own_name(parts: Parts) -> Iterator[Problem]:
         )
 
 
-def _hand_off_is_ready(parts: Parts) -> Iterator[Problem]:
-    if parts.hands_over:
-        yield Problem("spec.handOff", "is not available in this version", "leave it out")
-
-
 _RULES = (
     _unique_names,
     _unique_topics,
@@ -458,5 +453,4 @@ _RULES = (
     _live_goes_with_hand_off,
     _hand_off_keeps_state,
     _live_application_has_its_own_name,
-    _hand_off_is_ready,
 )

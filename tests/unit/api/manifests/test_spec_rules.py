@@ -25,7 +25,6 @@ LIVE_SOURCES = {
     "sources.1.live": {"kafka": {"topic": "b"}},
 }
 HANDED_OVER = {"window.end": "Live", "handOff": {"to": "Live"}, **LIVE_SOURCES}
-NOT_READY = "spec.handOff: is not available in this version"
 BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a window without an end, and nothing that goes on": (
         {"window.end": "Live"},
@@ -33,19 +32,19 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "a hand-off after a window with an end": (
         {**HANDED_OVER, "window.end": "2021-07-12T00:00:00Z"},
-        ["spec.window.end: is a time, and with spec.handOff live traffic goes on", NOT_READY],
+        ["spec.window.end: is a time, and with spec.handOff live traffic goes on"],
     ),
     "a hand-off with a drain": (
         {**HANDED_OVER, "window.drain": "1h"},
-        ["spec.window.drain: lets results close after the window", NOT_READY],
+        ["spec.window.drain: lets results close after the window"],
     ),
     "a hand-off in any order": (
         {**HANDED_OVER, "ordering": {"policy": "Unordered"}},
-        ['spec.ordering.policy: "Unordered" is for applications without state', NOT_READY],
+        ['spec.ordering.policy: "Unordered" is for applications without state'],
     ),
     "a hand-off of batch jobs": (
         {**HANDED_OVER, "execution": "Batch"},
-        ['spec.execution: "Batch" keeps no state, and handOff hands state over', NOT_READY],
+        ['spec.execution: "Batch" keeps no state, and handOff hands state over'],
     ),
     "a hand-off to unknown offsets of an unknown topic": (
         {
@@ -55,7 +54,6 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
         [
             "spec.sources[1].kafka.offsetColumn: is missing, handOff needs it",
             "spec.sources[1].live: is missing, handOff needs it",
-            NOT_READY,
         ],
     ),
     "a hand-off of a part of the rows": (
@@ -67,7 +65,6 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
         [
             "spec.sources[0].filter: leaves out rows of history",
             "spec.sources[1].regions: leaves out rows of history",
-            NOT_READY,
         ],
     ),
     "a hand-off that replaces a window without an end": (
@@ -75,12 +72,11 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
         [
             'spec.outputs[0].publish.mode: "Replace" needs a window with an end',
             "spec.outputs[0].validate: needs a window with an end",
-            NOT_READY,
         ],
     ),
     "a live application in the place of production's": (
         {**HANDED_OVER, "handOff": {"to": "Live", "start": "Deploy", "name": "rmi"}},
-        ['spec.handOff.name: "rmi" is the SparkApplication of spec.applicationRef', NOT_READY],
+        ['spec.handOff.name: "rmi" is the SparkApplication of spec.applicationRef'],
     ),
     "two sources of one name": (
         {"sources.1.name": "impressions"},
@@ -267,6 +263,11 @@ def test_a_broken_rule_is_told(broken: str) -> None:
     {
         "the plainest one": {},
         "all catalogs listed": {"catalogs": [{"name": "lake"}]},
+        "state that goes on live": HANDED_OVER,
+        "state that a live application of its own goes on with": {
+            **HANDED_OVER,
+            "handOff": {"to": "Live", "start": "Deploy", "name": "rmi-live", "maxLag": "1m"},
+        },
         "strict with offsets": {
             "ordering": {"policy": "Strict"},
             "sources.0.kafka": OFFSETS,

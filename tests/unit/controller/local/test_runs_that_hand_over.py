@@ -1,0 +1,73 @@
+"""State that goes on with live traffic, after a run on this machine."""
+
+import pytest
+
+from local_runs import LocalRuns
+
+
+def write(runs: LocalRuns, **hand_off: object) -> None:
+    sources = [
+        {
+            "name": name,
+            "table": f"lake.raw.{name}",
+            "timestampColumn": "at",
+            "kafka": {"partitionColumn": "id", "offsetColumn": "id"},
+            "live": {"kafka": {"topic": name}},
+        }
+        for name in ("clicks", "views")
+    ]
+    window = {"start": "2024-01-01T00:00:00Z", "end": "Live"}
+    runs.write(window=window, sources=sources, handOff={"to": "Live", **hand_off})
+
+
+def test_a_prepared_run_ends_with_where_the_state_is(runs: LocalRuns) -> None:
+    write(runs)
+    ended = runs.run("--output", "json")
+    assert ended.status == 0, ended.err
+    runs.assert_every_step_was_committed_once_and_in_order()
+    assert ended.document["handOff"] == {
+        "historyEnd": "2024-01-01T05:59:00.000001Z",
+        "sources": [],
+        "queries": [
+            {
+                "name": "query",
+                "checkpointLocation": "/live/query",
+                "batch": 12,
+                "statePartitions": 0,
+            }
+        ],
+        "seconds": 0.5,
+    }
+    conditions = {each["type"]: each for each in ended.document["conditions"]}
+    assert conditions["HandedOver"]["reason"] == "Prepared"
+    assert "query in /live/query" in conditions["HandedOver"]["message"]
+    assert conditions["InputComplete"]["status"] == "True"
+    shown = runs.command("status", "january")
+    assert "/live/query, after batch 12" in " ".join(shown.out.split())
+
+
+def test_a_run_that_hands_nothing_over_has_failed(runs: LocalRuns) -> None:
+    write(runs)
+    ended = runs.run(keeps_state=1)
+    assert ended.status == 1
+    assert "its driver ended without handing its state over" in ended.err
+
+
+def test_nothing_can_be_deployed_without_a_cluster(runs: LocalRuns) -> None:
+    write(runs, start="Deploy")
+    ended = runs.run()
+    assert ended.status == 2
+    assert ended.err == (
+        'error: spec.handOff.start: "Deploy" creates a SparkApplication, and there is no cluster'
+        " here; write Prepare, and start the application yourself when its checkpoints are there\n"
+    )
+    assert not runs.state.exists()
+
+
+@pytest.mark.parametrize("start", ["Prepare", "Deploy"])
+def test_a_dry_run_says_that_live_traffic_goes_on(runs: LocalRuns, start: str) -> None:
+    write(runs, start=start)
+    shown = runs.command("plan", str(runs.file))
+    assert shown.status == 0, shown.err
+    text = " ".join(shown.out.split())
+    assert "reads 2024-01-01 00:00 to 2024-01-01 05:59 UTC, where live traffic goes on" in text
