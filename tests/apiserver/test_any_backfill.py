@@ -120,7 +120,8 @@ SPECS = some_of(
     {
         "applicationRef": st.just({"name": "rmi"}),
         "window": some_of(
-            {"start": TIMES, "end": TIMES | st.just("Live")}, {"warmUp": DURATIONS, "drain": DURATIONS}
+            {"start": TIMES, "end": TIMES | st.just("Live")},
+            {"warmUp": DURATIONS, "drain": DURATIONS},
         ),
         "sources": st.lists(SOURCES | LIVE_SOURCES, min_size=1, max_size=3),
     },

@@ -18,6 +18,7 @@ def remarks(spec: BackfillSpec, header: PlanHeader, *, one_process: bool) -> Ite
     """One sentence for each warning."""
     idle = [
         *_idle_anywhere(spec),
+        *_idle_of_a_hand_off(spec),
         *(_idle_on_this_machine(spec) if one_process else _idle_on_a_cluster(spec)),
     ]
     if idle:
@@ -34,6 +35,16 @@ def _idle_anywhere(spec: BackfillSpec) -> Iterator[str]:
     # batch jobs read so much earlier, whatever the policy is
     if given and unused and spec.execution == "Streaming":
         yield f"spec.ordering.allowedLateness with policy {policy}"
+
+
+def _idle_of_a_hand_off(spec: BackfillSpec) -> Iterator[str]:
+    wanted = spec.hand_off
+    if wanted is not None and wanted.start == "Prepare":
+        defaults = type(wanted)(to=wanted.to)
+        for name in ("name", "overrides", "max_lag"):
+            if getattr(wanted, name) != getattr(defaults, name):
+                field = type(wanted).model_fields[name].alias
+                yield f"spec.handOff.{field} with start: Prepare"
 
 
 def _idle_on_a_cluster(spec: BackfillSpec) -> Iterator[str]:

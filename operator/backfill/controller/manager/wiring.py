@@ -42,7 +42,15 @@ PROGRESS_SECONDS = 5.0
 def _backfill(backfill: Manifest) -> Manifest:
     """Cuts overrides that are refused for their size, so that they take no memory."""
     spec = backfill.get("spec") or {}
-    overrides = spec.get("overrides") or {}
+    cut = _with_readable_overrides(spec)
+    hand_off = spec.get("handOff") or {}
+    if (live := _with_readable_overrides(hand_off)) is not hand_off:
+        cut = cut | {"handOff": live}
+    return backfill if cut is spec else backfill | {"spec": cut}
+
+
+def _with_readable_overrides(part: Manifest) -> Manifest:
+    overrides = part.get("overrides") or {}
     kept = {
         role: {
             field: value if override_is_readable(value) else CUT for field, value in fields.items()
@@ -51,8 +59,8 @@ def _backfill(backfill: Manifest) -> Manifest:
         if role in _ROLES and isinstance(fields, dict)
     }
     if all(overrides[role] == fields for role, fields in kept.items()):
-        return backfill
-    return backfill | {"spec": spec | {"overrides": overrides | kept}}
+        return part
+    return part | {"overrides": overrides | kept}
 
 
 def _children() -> dict[Resource, Cache]:

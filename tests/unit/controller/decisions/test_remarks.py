@@ -52,6 +52,19 @@ def test_what_has_no_effect_on_this_machine_is_said_there_and_only_there(
     assert told(**spec) == []
 
 
+@pytest.mark.parametrize(
+    "given", [{"name": "x"}, {"maxLag": "1m"}, {"overrides": {"driver": {"cores": 2}}}]
+)
+def test_what_only_a_live_application_of_the_operators_would_need_is_said(
+    given: dict[str, Any],
+) -> None:
+    (field,) = given
+    (remark,) = told(handOff={"to": "Live", **given})
+    assert remark == f"without effect here: spec.handOff.{field} with start: Prepare"
+    assert told(handOff={"to": "Live", "start": "Deploy", **given}) == []
+    assert told(handOff={"to": "Live"}) == []
+
+
 def test_a_lateness_that_the_policy_does_not_look_at_is_said() -> None:
     ordering = {"policy": "Exact", "allowedLateness": "1h"}
     for one_process in (True, False):
