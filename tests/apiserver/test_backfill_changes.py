@@ -46,6 +46,17 @@ IMMUTABLE: dict[str, Any] = {
     "planning": {"runIn": "Operator"},
 }
 
+NEEDED: dict[str, dict[str, Any]] = {
+    "handOff": {
+        "spec.window.end": "Live",
+        "spec.window.drain": "0s",
+        "spec.sources.0.filter": None,
+        "spec.sources.0.regions": None,
+        "spec.outputs.0.publish.mode": "Append",
+    }
+}
+"""What must change together with a field."""
+
 
 @pytest.fixture
 def path(admin: Rest, crds: None, namespace: str) -> str:
@@ -87,7 +98,7 @@ def test_what_the_plan_is_made_from_may_not_change_once_it_is_made(
 def test_before_there_is_a_plan_everything_may_change(admin: Rest, path: str, place: str) -> None:
     # waiting goes only without a chosen snapshot
     chosen = dict.fromkeys(("spec.sources.0.snapshot", "spec.sources.1.snapshot"))
-    changes = {**chosen, f"spec.{place}": IMMUTABLE[place]}
+    changes = {**chosen, f"spec.{place}": IMMUTABLE[place], **NEEDED.get(place, {})}
     admin.replace(path, changed(admin.get(path).expect(), changes)).expect()
 
 

@@ -141,8 +141,8 @@ def _hand_off(backfill: Backfill, production_conf: Mapping[str, str]) -> HandOff
 
 
 def shuffle_partitions(backfill: Backfill, production_conf: Mapping[str, str]) -> str | None:
-    """Number of shuffle partitions that history must be read with, since its state keeps them; None
-    if any number does.
+    """Number of shuffle partitions that history is read with unless the program sets another, since
+    its state keeps them; None if any number does.
     """
     wanted = backfill.spec.hand_off
     if wanted is None or wanted.state_partitions is not None:

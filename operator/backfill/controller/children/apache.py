@@ -189,6 +189,7 @@ class Apache:
     def _conf(self, production: Manifest, launch: Launch) -> dict[str, str]:
         sizing = self.sizing(production, launch.backfill)
         conf = default_conf(launch) | inherited(production["spec"].get("sparkConf") or {})
+        conf |= sizing.partitions()
         conf |= {
             f"spark.driver.{field}": str(value) for field, value in sizing.driver_fields().items()
         }

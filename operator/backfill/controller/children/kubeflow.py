@@ -159,7 +159,7 @@ class Kubeflow:
             "executor": (
                 _sized(executor, sizing.executor_fields()) | {"instances": sizing.executors}
             ),
-            "sparkConf": _conf(production, launch, enforced) | overrides,
+            "sparkConf": _conf(production, launch, enforced | sizing.partitions()) | overrides,
         }
         if volumes := _mounted_volumes(spec, driver, executor):
             child["volumes"] = volumes

@@ -24,8 +24,10 @@ class Sizing:
     executors: int
     """Number of executors at the start."""
     most_executors: int
-    shuffle_partitions: str | None = None
-    """Number of shuffle partitions, if it must be another than that of tasks that run at once."""
+    state_partitions: str | None = None
+    """Number of shuffle partitions, if the program decides it and this is what production says;
+    None if it is that of tasks that run at once.
+    """
     driver_overhead: str | None = None
     """Memory beside the heap, if it must be more than production's."""
     executor_overhead: str | None = None
@@ -66,7 +68,7 @@ class Sizing:
             ),
             executors=min(max(wanted, scaling.min_executors), scaling.max_executors),
             most_executors=scaling.max_executors,
-            shuffle_partitions=shuffle_partitions(backfill, conf),
+            state_partitions=shuffle_partitions(backfill, conf),
         )
 
     @property
@@ -90,13 +92,17 @@ class Sizing:
         """Properties that the program cannot replace:
         the driver requests executors according to them.
         """
-        return {
+        enforced = {
             "spark.dynamicAllocation.enabled": "false",
             "spark.executor.instances": str(self.executors),
             "spark.executor.cores": str(self.executor_cores),
             "spark.executor.memory": self.executor_memory,
-            SHUFFLE_PARTITIONS: self.shuffle_partitions or str(self.parallelism),
         }
+        return enforced if self.state_partitions else enforced | self.partitions()
+
+    def partitions(self) -> dict[str, str]:
+        """The property with the number of shuffle partitions, which is that of state."""
+        return {SHUFFLE_PARTITIONS: self.state_partitions or str(self.parallelism)}
 
 
 def _cores(fields: Mapping[str, Any], conf: Mapping[str, str], role: Role) -> int:

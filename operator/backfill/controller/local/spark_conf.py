@@ -49,7 +49,8 @@ def local_conf(
 ) -> LocalConf:
     """The properties of the driver.
 
-    There is one shuffle partition per core unless the overrides, or ``partitions``, say otherwise.
+    There is one shuffle partition per core unless the overrides say otherwise. With
+    ``partitions`` there are so many, unless the program or the overrides say otherwise.
     """
     defaults = {
         "spark.app.name": application.name,
@@ -72,7 +73,10 @@ def local_conf(
         _JAVA_OPTIONS: defaults.pop(_JAVA_OPTIONS),
         **overrides.spark_conf,
     }
-    enforced.setdefault("spark.sql.shuffle.partitions", partitions or str(cores(enforced)))
+    if partitions is not None:
+        defaults["spark.sql.shuffle.partitions"] = partitions
+    else:
+        enforced.setdefault("spark.sql.shuffle.partitions", str(cores(enforced)))
     return LocalConf(defaults, enforced)
 
 
