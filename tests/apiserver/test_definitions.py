@@ -41,7 +41,8 @@ def test_a_definition_is_accepted_without_a_warning_and_its_schema_is_structural
 
 @DEFINITION_FILES
 def test_a_definition_is_small_enough_for_every_client(path: Any) -> None:
-    assert path.stat().st_size < 100_000
+    # kubectl keeps what it has applied in an annotation, and all of them may have 262,144 bytes
+    assert path.stat().st_size < 131_072
 
 
 @DEFINITION_FILES
