@@ -92,11 +92,13 @@ class Output(Model):
 
     name: InputName
     """Name of the sink or of the streaming query (``queryName``) in the application, unique among
-    the outputs. At most 63 letters, digits, ``-``, ``_`` and ``.``.
+    the outputs. A query without a name may also be found by its topic, or by the last part of its
+    path. At most 63 letters, digits, ``-``, ``_`` and ``.``.
     """
     table: TableName
-    """Iceberg table that the application writes in production, as ``catalog.namespace.table``.
-    Unique among the outputs.
+    """Iceberg table that the application writes in production, as ``catalog.namespace.table``. For
+    a query that sends records to Kafka, a table with their columns: ``key``, ``value``, and as
+    needed ``headers`` and ``topic``. Unique among the outputs.
     """
     timestamp_column: ColumnName | None = None
     """Column that decides whether a row belongs to the window. Timestamps without a time zone are

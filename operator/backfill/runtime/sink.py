@@ -27,7 +27,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from backfill.api.base import Model
-from backfill.api.errors import UnsupportedProgram
+from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.api.output import Output
 from backfill.api.spec import Window
 from backfill.iceberg.catalogs import open_catalog
@@ -92,7 +92,7 @@ def sink_settings(
         BadInput: the table is not there, or the rows do not fit it.
     """
     table = Catalogs().load_table(output.table, "spec.outputs")
-    check_schema(frame.schema, table, output.table, session_zone(frame.sparkSession))
+    check_schema(frame.schema, table, output, session_zone(frame.sparkSession))
     return settings_for(table, settings, output, query_name)
 
 
@@ -113,19 +113,38 @@ def settings_for(
     )
 
 
-def check_schema(rows: StructType, table: Table, table_name: str, zone: str | None) -> None:
-    """Checks that rows of a DataFrame can be written into a table. ``zone`` is the time zone of
-    their session; None for UTC.
+def check_schema(rows: StructType, table: Table, output: Output, zone: str | None) -> None:
+    """Checks that rows of a DataFrame can be written into an output's table. ``zone`` is the time
+    zone of their session; None for UTC.
 
     Raises:
         UnsupportedProgram: with every column that is missing, unknown or of another type.
     """
     given = to_arrow_schema(rows, timezone="UTC")
-    problems = mismatches(given, table.schema(), table_name)
+    problems = mismatches(given, table.schema(), output.table)
     if zone is not None:
-        problems += zone_mismatches(given, table.schema(), table_name, zone)
+        problems += zone_mismatches(given, table.schema(), output.table, zone)
+    problems += _without_time(rows, output)
     if problems:
         raise UnsupportedProgram(problems)
+
+
+def _without_time(rows: StructType, output: Output) -> list[Problem]:
+    """Rows without a time would all be outside of the window."""
+    column = output.timestamp_column
+    if column is None:
+        return []
+    names = {column.lower(), column.partition(".")[0].lower()}
+    if names & {name.lower() for name in rows.names}:
+        return []
+    return [
+        Problem(
+            "spec.outputs",
+            f"the rows for {output.table} do not have column {column}, the timestampColumn of"
+            f" output {output.name}, so that none would belong to the window",
+            "add it with select, also to records for Kafka, whose sink ignores it",
+        )
+    ]
 
 
 class BackfillIceberg(DataSource):

@@ -25,6 +25,7 @@ from backfill.runtime.batch.writing import write
 from backfill.runtime.queries.run import Run
 from backfill.runtime.session_conf import session_zone
 from backfill.runtime.sink import SinkSettings, SinkWriter, Written, check_schema, settings_for
+from backfill.runtime.switching.kafka_records import record_rows
 from backfill.runtime.switching.matching import (
     last_part,
     match_write,
@@ -48,6 +49,10 @@ class Destination:
     """Whether columns count by their position, not by their names."""
     keys: tuple[str, ...] = ()
     """Columns by which rows replace those of earlier batches; empty if they are added."""
+    records: bool = False
+    """Whether rows become records of Kafka."""
+    topic: str | None = None
+    """The topic of all records; None where a column says it."""
 
 
 class BatchInProgress:
@@ -80,6 +85,11 @@ class BatchInProgress:
             if self._over:
                 raise self.refuse(_too_late(destination))
             self._files[branch.output.name] += written
+
+    @property
+    def query(self) -> str:
+        """The name of the query."""
+        return self._function.query
 
     def takes(self, place: str) -> bool:
         """Whether a table, topic or path is an output, or is left out."""
@@ -174,7 +184,7 @@ class BatchFunction:
         """
         self.run = run
         self._function = function
-        self._query = query
+        self.query = query
         self._lock = threading.Lock()
         self._branches: dict[str, _Branch] = {}
         self._reported = {before.output for before in run.tracker.before if before.name == query}
@@ -211,7 +221,7 @@ class BatchFunction:
     def takes(self, place: str) -> bool:
         """Whether a table, topic or path is an output, or is left out."""
         try:
-            match_write(place, "", self._query, self.run.settings.outputs)
+            match_write(place, "", self.query, self.run.settings.outputs)
         except UnsupportedProgram:
             return self._left_out(place)
         return True
@@ -225,15 +235,15 @@ class BatchFunction:
         settings, place = self.run.settings, without_partitions(destination.place)
         if self._left_out(place):
             return None
-        output = match_write(place, destination.how, self._query, settings.outputs)
+        output = match_write(place, destination.how, self.query, settings.outputs)
         if place != destination.place:
             raise _a_partition(destination, place)
         with self._lock:
             branch = self._branches.get(output.name)
             if branch is None:
-                other = self.run.writes(self._query, output.name)
-                if other != self._query:
-                    raise _taken(output, self._query, other)
+                other = self.run.writes(self.query, output.name)
+                if other != self.query:
+                    raise _taken(output, self.query, other)
                 branch = self._branches[output.name] = self._open(output)
             branch.is_for(place, destination.keys)
         return branch
@@ -246,7 +256,7 @@ class BatchFunction:
         everything.
         """
         for output in self.run.settings.outputs:
-            if self.run.writes(self._query, output.name) == self._query:
+            if self.run.writes(self.query, output.name) == self.query:
                 with self._lock:
                     if output.name not in self._branches:
                         self._branches[output.name] = self._open(output)
@@ -257,12 +267,12 @@ class BatchFunction:
             known = name in self._reported
             branch.commit(number, files.get(name, []), written_before=known)
             self._reported.add(name)
-            self.run.tracker.wrote(self._query, name)
+            self.run.tracker.wrote(self.query, name)
 
     def _open(self, output: Output) -> "_Branch":
         table = self._catalogs.load_table(output.table, "spec.outputs")
         return _Branch(
-            output, table, settings_for(table, self.run.settings, output, self._query), self._query
+            output, table, settings_for(table, self.run.settings, output, self.query), self.query
         )
 
 
@@ -321,8 +331,12 @@ class _Branch:
             if len(names) != len(frame.columns):
                 raise _other_number(self.output, destination, len(names), len(frame.columns))
             frame = frame.toDF(*names)
+        if destination.records:
+            what = f"foreachBatch, with {destination.how},"
+            schema = self._table.schema()
+            frame = record_rows(frame, destination.topic, self.output, schema, what)
         zone = session_zone(frame.sparkSession)
-        check_schema(frame.schema, self._table, self.output.table, zone)
+        check_schema(frame.schema, self._table, self.output, zone)
         changes = destination.keys and SinkWriter(self._settings, changes_of=number)
         written, _ = write(frame, changes or self._sink)
         return written

@@ -22,11 +22,12 @@ from backfill.runtime.switching.batch_function import (
     not_the_function,
 )
 from backfill.runtime.switching.batch_statements import Statement, merge_of
+from backfill.runtime.switching.kafka_records import TOPIC
 
 _NO_EFFECT = ("noop", "console")
 """Formats that keep nothing outside the driver."""
-_STREAMS = ("kafka",)
-"""Formats that always append, whatever the mode."""
+_KAFKA = "kafka"
+"""Format that always appends, whatever the mode."""
 
 
 def write(frame: DataFrame) -> DataFrameWriter:
@@ -146,9 +147,20 @@ class _Write:
             return
         how = f"write.format({self._format}).save" if self._format else "write.save"
         options = self._options
-        names = ("topic",) if self._format in _STREAMS else ("path", "table", "dbtable")
+        if self._format == _KAFKA:
+            self._send(options.get("topic"), how)
+            return
+        names = ("path", "table", "dbtable")
         place = path or next((options[name] for name in names if options.get(name)), None)
         self._append(place, how)
+
+    def _send(self, topic: str | None, how: str) -> None:
+        """Records with topics of their own are those of the output with the query's name."""
+        with not_the_function():
+            if topic is None and TOPIC not in self._frame.columns:
+                raise self._batch.refuse(_no_place(how))
+        place = self._batch.query if topic is None else topic
+        self._batch.write(self._frame, Destination(place, how, records=True, topic=topic))
 
     def insertInto(self, table: str) -> None:
         self._append(table, "write.insertInto", by_position=True, always_appends=True)
@@ -188,7 +200,7 @@ class _Write:
         if place is None:
             raise self._batch.refuse(_no_place(how))
         appends = self._mode == "append" or (self._mode is None and always_appends)
-        if not appends and self._format not in _STREAMS:
+        if not appends:
             raise self._batch.refuse(_not_appending(place, how, self._mode))
         self._batch.write(self._frame, Destination(str(place), how, by_position))
 

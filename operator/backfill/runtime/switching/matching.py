@@ -32,7 +32,7 @@ class Target:
     format: str | None = None
     query_name: str | None = None
     table: str | None = None
-    """Table of ``toTable``, or the path or option that names one."""
+    """Table of ``toTable``, or the path, or the option that names one."""
     topic: str | None = None
     """Option ``topic`` of a Kafka sink."""
     checkpoint: str | None = None
@@ -183,25 +183,13 @@ def reason_to_leave_out(
     return None
 
 
-def records_misfit(target: Target, output: Output) -> UnsupportedProgram:
-    """The error for Kafka records that do not fit the output that their query was matched with."""
-    message = (
-        f"{target}, gives records with key and value, and the table {output.table} of output"
-        f" {output.name} has other columns"
-    )
-    fix = (
-        "write the rows themselves to the output by another query, before they become records; a"
-        " query that this Backfill is not for can be named in spec.ignoredQueries"
-    )
-    return UnsupportedProgram(Problem("spec.outputs", message, fix))
-
-
 def match_output(target: Target, outputs: Sequence[Output], taken: Mapping[str, str]) -> Output:
     """The output that a query of the application writes.
 
     It is, in this order: the output with the query's name; unless the query was started by an
-    output's name, the output with the query's table; the only output that no other query writes.
-    ``taken`` has the queries of outputs that are already written.
+    output's name, the output with the query's table; the output whose name is the topic or path, or
+    its last part; the only output that no other query writes. ``taken`` has the queries of outputs
+    that are already written.
 
     Raises:
         UnsupportedProgram: there is no such output, another query writes it, or the way it is
@@ -228,7 +216,9 @@ def _named(target: Target, outputs: Sequence[Output]) -> Output | None:
     for output in outputs:
         if target.table and same_table(output.table, target.table):
             return output
-    return None
+    places = [place for place in (target.topic, target.table) if place]
+    names = {name for place in places for name in (place, last_part(place))}
+    return next((output for output in outputs if output.name in names), None)
 
 
 def _no_such_output(target: Target, outputs: Sequence[Output]) -> Problem:
@@ -264,7 +254,7 @@ def _unmatched(target: Target, free: Sequence[Output]) -> Problem:
     names = " or ".join(output.name for output in free)
     return Problem(
         "spec.outputs",
-        f"no output has the name or table of {target}",
+        f"no output has the name, table, topic or path of {target}",
         f"set queryName to {names}, or {ignore}",
     )
 

@@ -5,14 +5,14 @@ into their branches.
 import logging
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from backfill.api.errors import BadInput, UnsupportedProgram
-from backfill.api.output import Output
+from backfill.iceberg.tables import Catalogs
 from backfill.planning.plan import PlanHeader, read_header
 from backfill.planning.workspace import Workspace
 from backfill.runtime.batch.choice import Choice, choose
@@ -30,6 +30,7 @@ from backfill.runtime.sink import redirect, sink_settings
 from backfill.runtime.source.used_columns import add_used_columns, used_columns_path
 from backfill.runtime.switching.batch_function import BatchFunction
 from backfill.runtime.switching.effects import install_effects
+from backfill.runtime.switching.kafka_records import record_rows
 from backfill.runtime.switching.kafka_rows import missing_record_columns
 from backfill.runtime.switching.matching import (
     WHY_A_STREAM,
@@ -37,12 +38,9 @@ from backfill.runtime.switching.matching import (
     check_function,
     match_output,
     reason_to_leave_out,
-    records_misfit,
 )
 from backfill.runtime.switching.query import BatchQuery, LeftOutQuery, SwitchedQuery
 from backfill.runtime.switching.state_store import StateStore, choose_state_store, may_keep_state
-
-T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -200,11 +198,16 @@ class SwitchedWriter(DataStreamWriter):
     def _start(self) -> StreamingQuery:
         if self._function is not None:
             return self._start_function(self._function)
-        run, frame = self._run, self._df
+        run = self._run
         output = match_output(self._target, run.settings.outputs, run.writers)
         name = self._target.query_name or output.name
+        if self._target.format == "kafka":
+            schema = Catalogs().load_table(output.table, "spec.outputs").schema()
+            what = f"{self._target},"
+            self._df = record_rows(self._df, self._target.topic, output, schema, what)
+        frame = self._df
         sources, used = self._inputs()
-        sink = self._fitting(lambda: sink_settings(frame, run.settings, output, name), output)
+        sink = sink_settings(frame, run.settings, output, name)
         target = SpanOutput.of(name, output, sink)
         header = read_header(run.settings.plan_workspace)
         checkpoint = checkpoint_of(output.name, run.settings.checkpoint_workspace)
@@ -370,15 +373,6 @@ class SwitchedWriter(DataStreamWriter):
             return sources_read(self._df)
         except UnsupportedProgram as error:
             raise UnsupportedProgram(self._run.unreplaced or error.problems) from None
-
-    def _fitting(self, check: Callable[[], T], output: Output) -> T:
-        """What ``check`` gives, unless the query's rows do not fit their output."""
-        try:
-            return check()
-        except UnsupportedProgram:
-            if self._target.format != "kafka":
-                raise
-            raise records_misfit(self._target, output) from None
 
 
 def _name_of(function: Callable[[DataFrame, int], None]) -> str:
