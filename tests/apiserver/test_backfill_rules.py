@@ -110,6 +110,10 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"sources.0.live": {"kafka": {"topic": "t", "value": {"format": "column"}}}},
         "column goes with format: column",
     ),
+    "duplicates without offsets to compare": (
+        {"sources.0.kafka": {"partitionColumn": "p", "dropDuplicates": True}},
+        "dropDuplicates compares Kafka partitions and offsets",
+    ),
     "a schema without the format": (
         {"sources.0.live": {"kafka": {"topic": "t", "value": {"schema": "{}"}}}},
         "schema goes with format: avro",

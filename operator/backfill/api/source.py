@@ -61,6 +61,11 @@ class KafkaColumns(Model):
     """Column with the Kafka offset. Required by ordering policy ``Strict``. With both columns,
     condition ``InputComplete`` also says which offsets are missing, or there twice.
     """
+    drop_duplicates: bool = False
+    """Whether only one of several rows with the same Kafka partition and offset is read, as
+    ingestion leaves them that may write a record more than once. Requires ``partitionColumn`` and
+    ``offsetColumn``. Planning then reads these two columns of all files.
+    """
     key_column: ColumnName | None = None
     """Column with the record key, which an unmodified Kafka application reads as ``key``. An
     application that reads ``key`` needs either this or ``keyless: true``.
@@ -79,6 +84,16 @@ class KafkaColumns(Model):
         if self.keyless and self.key_column is not None:
             raise PydanticCustomError(
                 "kafka_keyless", "keyless is true and keyColumn is given; keep one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _offsets_to_compare(self) -> Self:
+        if self.drop_duplicates and None in (self.partition_column, self.offset_column):
+            raise PydanticCustomError(
+                "kafka_drop_duplicates",
+                "dropDuplicates compares Kafka partitions and offsets;"
+                " name their columns in partitionColumn and offsetColumn",
             )
         return self
 

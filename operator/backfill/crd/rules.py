@@ -287,6 +287,12 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
             "!self.?keyless.orValue(false) || !has(self.keyColumn)",
             "keyless is true and keyColumn is given; keep one of them",
         ),
+        Rule(
+            "!self.?dropDuplicates.orValue(false) || (has(self.partitionColumn) &&"
+            " has(self.offsetColumn))",
+            "dropDuplicates compares Kafka partitions and offsets; name their columns in"
+            " partitionColumn and offsetColumn",
+        ),
     ),
     KafkaValue: (
         Rule(

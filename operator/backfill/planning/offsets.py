@@ -62,12 +62,19 @@ class Offsets:
 
 
 def check_offsets(
-    files: OffsetBounds, arrived: Int64s, others: Callable[[], Iterable[OffsetBounds]]
+    files: OffsetBounds,
+    arrived: Int64s,
+    others: Callable[[], Iterable[OffsetBounds]],
+    *,
+    dropped: bool = False,
 ) -> Offsets:
     """What the offsets of the files of a range say.
 
-    ``arrived`` has a row each of their least and greatest timestamps. ``others`` reads the bounds
-    of all files of the table: rows of a gap may have a timestamp outside of the range.
+    Args:
+        arrived: a row each of their least and greatest timestamps.
+        others: reads the bounds of all files of the table, as rows of a gap may have a timestamp
+            outside of the range.
+        dropped: whether duplicates are left out, and counted elsewhere.
     """
     least, greatest = files[0], files[1]
     single = (least == greatest) & (least != NO_BOUNDS)
@@ -87,7 +94,7 @@ def check_offsets(
     if several is not None:
         return Offsets(notes=(_SEVERAL.format(several),))
     doubled = sum(each.doubled for each in found)
-    notes = [f"at least {doubled:,} rows have an offset twice"] if doubled else []
+    notes = [f"at least {doubled:,} rows have an offset twice"] if doubled and not dropped else []
     if any(each.sparse for each in found):
         return Offsets(notes=(*notes, _LEFT_OUT))
     gaps = [gap for each in found for gap in each.gaps()]

@@ -79,9 +79,11 @@ class SourceInput(Model):
     regions: Checked[str] | None = None
     """Values of that column that are read. Set together with ``region_column``."""
     kafka_partition_column: str | None = None
-    """Column with the Kafka partition, for ``Strict`` order."""
+    """Column with the Kafka partition, for ``Strict`` order and duplicates."""
     kafka_offset_column: str | None = None
-    """Column with the Kafka offset, for ``Strict`` order."""
+    """Column with the Kafka offset, for ``Strict`` order and duplicates."""
+    drop_duplicates: bool | None = None
+    """Whether only one of several rows with the same partition and offset is read; None for no."""
     watermark_property: str | None = None
     """Property of snapshots with the watermark of ingestion, if the source names one."""
     watermark_unit: str | None = None
@@ -329,6 +331,14 @@ class OffsetRange:
     end: int
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class PositionRange:
+    """The rows of a file at positions [start, end), from zero."""
+
+    start: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """A file, or a part of one, that a step reads for a source."""
@@ -370,6 +380,10 @@ class Split:
     file_row_groups: int | None = None
     """Number of row groups that the file must have, if ``row_groups`` is from its manifest and the
     file was not opened.
+    """
+    duplicates: tuple[PositionRange, ...] = ()
+    """Of the rows that would be read, those that are left out, because other rows with their Kafka
+    partition and offset are read.
     """
 
 
@@ -418,6 +432,9 @@ def splits_schema() -> "pa.Schema":
                 ),
             ),
             pa.field("file_row_groups", pa.int32()),
+            pa.field(
+                "duplicates", pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64())]))
+            ),
         ]
     )
 
@@ -479,7 +496,7 @@ def read_splits_of_steps(directory: Workspace, steps: range, source: str) -> lis
     wanted = [("step", ">=", steps.start), ("step", "<", steps.stop), ("source", "=", source)]
     with directory.open_input(SPLITS_FILE) as file:
         table = pq.read_table(file, schema=splits_schema(), filters=wanted)
-    return [_split(row) for row in table.to_pylist()]
+    return [split_of(row) for row in table.to_pylist()]
 
 
 def read_step_bounds(directory: Workspace, source: str) -> dict[int, tuple[int, int]]:
@@ -515,10 +532,13 @@ def read_files(directory: Workspace, source: str) -> list[PlannedFile]:
     return sorted(files, key=lambda file: file.path)
 
 
-def _split(row: dict[str, object]) -> Split:
+def split_of(row: dict[str, object]) -> Split:
+    """The split in a row of ``splits.parquet``."""
     groups, deletes, offsets = row["row_groups"], row["deletes"], row["offsets"]
+    duplicates = row["duplicates"]
     fields = dict(row)
     fields["row_groups"] = tuple(groups) if isinstance(groups, Sequence) else None
     fields["deletes"] = tuple(DeleteFile(**delete) for delete in deletes or ())  # type: ignore[attr-defined]
     fields["offsets"] = tuple(OffsetRange(**offset) for offset in offsets or ())  # type: ignore[attr-defined]
+    fields["duplicates"] = tuple(PositionRange(**rows) for rows in duplicates or ())  # type: ignore[attr-defined]
     return Split(**fields)  # type: ignore[arg-type]

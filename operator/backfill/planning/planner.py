@@ -13,6 +13,7 @@ from backfill.api.errors import InputAwaited, InvalidPlanInput, Problem
 from backfill.api.quantities import from_us, to_us
 from backfill.api.spec import BackfillSpec, OrderingPolicy
 from backfill.iceberg.tables import Catalogs
+from backfill.planning.duplicates import without_duplicates
 from backfill.planning.footers import unreadable_files
 from backfill.planning.layout import lay_out
 from backfill.planning.metadata.manifests import open_file
@@ -111,7 +112,7 @@ def make_plan(
         directory.write(_CHECKS_FILE, _CHECKS.dump_json(read.checks, by_alias=True))
         _refuse_incomplete(read.checks, inputs, clock())
     refuse_empty(read, inputs, pinned)
-    header, splits = lay_out(read, inputs)
+    header, splits = without_duplicates(*lay_out(read, inputs), pinned)
     write_plan(workspace, header, [splits])
     return header
 

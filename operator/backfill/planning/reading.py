@@ -115,7 +115,10 @@ def _read_source(
         NOTHING
         if files.offset_bounds is None or filtered  # other rows have the offsets between
         else check_offsets(
-            files.offset_bounds, np.stack([files.lower_us, files.upper_us]), scan.offset_bounds
+            files.offset_bounds,
+            np.stack([files.lower_us, files.upper_us]),
+            scan.offset_bounds,
+            dropped=bool(source.drop_duplicates),
         )
     )
     around = Around(

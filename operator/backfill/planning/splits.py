@@ -276,6 +276,7 @@ def _table(
         "deletes": _deletes(head, sources),
         "offsets": pa.nulls(len(head), splits_schema().field("offsets").type),
         "file_row_groups": pa.array(head.told, mask=head.told == 0),
+        "duplicates": pa.nulls(len(head), splits_schema().field("duplicates").type),
     }
     return pa.table({name: columns[name] for name in splits_schema().names}).cast(splits_schema())
 

@@ -28,6 +28,11 @@ EVERYTHING = {
     "spec.sources.0.regions": {"column": "region", "in": ["us-east-1"]},
     "spec.sources.0.snapshot": {"asOf": "2021-07-13T00:00:00Z", "protect": True},
     "spec.sources.0.live": {"kafka": {"topic": "i", "value": VALUE}},
+    "spec.sources.0.kafka": {
+        "partitionColumn": "p",
+        "offsetColumn": "o",
+        "dropDuplicates": True,
+    },
     "spec.outputs.0.validate": {"keys": ["show"], "minMatch": "99.9"},
     "spec.outputs.0.publish": {"mode": "None", "approval": "Manual"},
     "spec.scaling": {"minExecutors": 2, "maxExecutors": 40, "completeWithin": "5h"},

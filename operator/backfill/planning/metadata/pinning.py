@@ -67,6 +67,7 @@ def pin(catalogs: Catalogs, source: Source, field: str) -> PinnedTable:
         regions=source.regions.in_ if source.regions else None,
         kafka_partition_column=source.kafka.partition_column,
         kafka_offset_column=source.kafka.offset_column,
+        drop_duplicates=source.kafka.drop_duplicates or None,
         watermark_property=source.watermark.property if source.watermark else None,
         watermark_unit=source.watermark.unit if source.watermark else None,
     )

@@ -12,10 +12,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
 from backfill.planning.plan import Split
+from backfill.planning.rows.table import SourceTable
 from backfill.runtime.catalyst import sized
 from backfill.runtime.source.long_lived import exempt_from_collection
 from backfill.runtime.source.record_columns import RECORD_COLUMNS, RecordColumns
-from backfill.runtime.source.table import SourceTable
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -77,10 +77,14 @@ def _file_of(split: Split) -> Split:
         rows=0,
         bytes=0,
         offsets=(),
+        duplicates=(),
     )
 
 
 def _merged_file(file: Split, parts: Sequence[Split], most_bytes: int) -> Iterator[Split]:
+    file = replace(
+        file, duplicates=tuple(sorted(rows for part in parts for rows in part.duplicates))
+    )
     pieces: dict[int, list[_Piece]] = defaultdict(list)
     for part in parts:
         for piece in _pieces(part):

@@ -15,7 +15,7 @@ from backfill.iceberg.tables import Catalogs
 from backfill.iceberg.values import partition_text
 from backfill.outputs.window import WindowRows
 from backfill.planning.plan import DeleteFile, SourceInput, Split, StaticInput
-from backfill.runtime.source.table import SourceTable, load_source_table
+from backfill.planning.rows.table import SourceTable, load_source_table
 
 
 def source_table(
@@ -25,25 +25,18 @@ def source_table(
     that lack a column have its default, or null. ``rows`` are None where no column is a time.
     """
     schema = table.schema()
-    return SourceTable(
-        source=SourceInput(
-            name=output.name,
-            table=output.table,
-            table_uuid=str(table.metadata.table_uuid),
-            snapshot_id=snapshot_id or 0,
-            schema_id=schema.schema_id,
-            timestamp_column=rows.column if rows else "",
-            timestamp_field_id=rows.field_id if rows else 0,
-            timestamp_type=str(schema.find_type(rows.field_id)) if rows else "",
-            timestamp_unit=output.timestamp_unit,
-        ),
-        schema_json=schema.model_dump_json(),
-        name_mapping_json=table.properties.get("schema.name-mapping.default"),
-        location=table.location(),
-        io_properties=tuple(
-            sorted((key, str(value)) for key, value in table.io.properties.items())
-        ),
+    source = SourceInput(
+        name=output.name,
+        table=output.table,
+        table_uuid=str(table.metadata.table_uuid),
+        snapshot_id=snapshot_id or 0,
+        schema_id=schema.schema_id,
+        timestamp_column=rows.column if rows else "",
+        timestamp_field_id=rows.field_id if rows else 0,
+        timestamp_type=str(schema.find_type(rows.field_id)) if rows else "",
+        timestamp_unit=output.timestamp_unit,
     )
+    return SourceTable.of(table, source)
 
 
 def whole_table(static: StaticInput) -> tuple[SourceTable, list[Split]]:

@@ -18,6 +18,7 @@ from backfill.outputs.result import Result
 from backfill.outputs.staging import branch_head, keep_newest, lost, staged_in
 from backfill.outputs.window import window_rows
 from backfill.planning.plan import Split
+from backfill.planning.rows.table import SourceTable
 from backfill.runtime.batch.arrow_leaf import arrow_frame
 from backfill.runtime.batch.own_jobs import cancelled_by, own_session
 from backfill.runtime.batch.table_files import source_table, splits_of
@@ -27,7 +28,6 @@ from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.sink import SinkWriter, settings_for
 from backfill.runtime.source.data_source import source_schema
 from backfill.runtime.source.packing import pack_by_bytes
-from backfill.runtime.source.table import SourceTable
 
 _BATCH, _RANK, _PLACE, _ROWS = (f"backfill.{each}" for each in ("batch", "rank", "place", "rows"))
 _TIES = "backfill.ties"

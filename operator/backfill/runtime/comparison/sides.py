@@ -15,11 +15,11 @@ from backfill.api.output import Output
 from backfill.iceberg.failures import reason
 from backfill.outputs.window import DAY_US, WindowRows
 from backfill.planning.plan import Split
+from backfill.planning.rows.table import SourceTable
 from backfill.runtime.batch.arrow_leaf import arrow_frame
 from backfill.runtime.batch.table_files import source_table, splits_of
 from backfill.runtime.source.data_source import source_schema
 from backfill.runtime.source.packing import pack_by_bytes
-from backfill.runtime.source.table import SourceTable
 from backfill.runtime.source.timestamp_columns import column_of, microseconds
 
 _TASK_BYTES = 32 * 2**20

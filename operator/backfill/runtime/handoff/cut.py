@@ -11,11 +11,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.planning.plan import Split, read_header, read_splits_of_steps
+from backfill.planning.rows.row_selection import column_at, kafka_field_ids, path_of
+from backfill.planning.rows.table import SourceTable, load_source_table
 from backfill.planning.workspace import Workspace
 from backfill.runtime.source.reading import read_split
-from backfill.runtime.source.row_selection import column_at, kafka_field_ids, path_of
 from backfill.runtime.source.schemas import spark_schema
-from backfill.runtime.source.table import SourceTable, load_source_table
 
 Offsets = Mapping[int, int]
 """By Kafka partition, the offset of the next record."""

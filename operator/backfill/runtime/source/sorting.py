@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backfill.runtime.source.row_selection import column_at
+from backfill.planning.rows.row_selection import column_at
 
 
 def in_order(

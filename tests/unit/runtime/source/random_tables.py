@@ -109,6 +109,8 @@ class _Maker:
     arrival: Column
     sloppy: bool
     """Whether files may say nothing of when their rows arrived."""
+    redelivery: Random | None
+    """Which records ingestion writes twice; None where it never does."""
 
     def chance(self, share: float) -> bool:
         return self.rng.random() < share
@@ -135,7 +137,10 @@ def make_table(catalog: Catalog, name: str, rng: Random) -> RandomTable:
         updates.append(SetPropertiesUpdate(updates={"schema.name-mapping.default": mapping}))
     else:
         lacking, mapping = frozenset(), None
-    maker = _Maker(rng, version, table, made, arrival, rng.random() < 0.15)
+    redelivery: Random | None = Random(f"written twice into {name}")
+    if redelivery and redelivery.random() < 0.2:
+        redelivery = None
+    maker = _Maker(rng, version, table, made, arrival, rng.random() < 0.15, redelivery)
     specs = [table.spec(), *(_spec(maker, number) for number in range(1, rng.choice([1, 2, 3])))]
     updates += [AddPartitionSpecUpdate(spec=spec) for spec in specs[1:]]
     catalog.commit_table(table, (), (*updates, SetDefaultSpecUpdate(spec_id=len(specs) - 1)))
@@ -347,6 +352,8 @@ def _draw(maker: _Maker, offsets: dict[int, int]) -> Row:
         partition = rng.choice([0, 0, 1, 7])
         row[made.kafka[0]] = partition
         row[made.kafka[1]] = offsets[partition]
+        if maker.redelivery and maker.redelivery.random() < 0.5:
+            row[made.kafka[1]] = max(offsets[partition] - maker.redelivery.randint(0, 4), 0)
         offsets[partition] += rng.choice([1, 1, 1, 5])
     return row
 

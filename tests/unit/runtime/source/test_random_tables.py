@@ -90,7 +90,11 @@ def _ask(rng: Random, tables: list[RandomTable]) -> Asked:
         if table.unit is not None:
             source["timestampUnit"] = table.unit
         if table.kafka is not None:
-            source["kafka"] = {"partitionColumn": table.kafka[0], "offsetColumn": table.kafka[1]}
+            source["kafka"] = {
+                "partitionColumn": table.kafka[0],
+                "offsetColumn": table.kafka[1],
+                "dropDuplicates": Random(f"{table.name} {start} {length}").random() < 0.5,
+            }
         meanings: list[Meaning] = []
         others = table.columns[1:]
         if others and rng.random() < 0.4 and len(others) > 1:
@@ -130,7 +134,17 @@ def _check(asked: Asked, header: PlanHeader, workspace: Workspace) -> int:
     for number, table in enumerate(asked.tables):
         wanted = Counter(_shown(_given(row.values, table)) for row in asked.wanted(number))
         found = Counter(_shown(row.values) for row in read if row.source == table.name)
-        assert found == wanted, f"{table.name}: too many {found - wanted}, missing {wanted - found}"
+        if asked.spec.sources[number].kafka.drop_duplicates:
+            assert found <= wanted, f"{table.name}: too many {found - wanted}"
+            twice = wanted - found
+            _check_duplicates(asked, number, [row for row in read if row.source == table.name])
+            assert bool(twice) == any(
+                "dropDuplicates" in note for note in header.sources[number].input.notes
+            )
+        else:
+            assert found == wanted, (
+                f"{table.name}: too many {found - wanted}, missing {wanted - found}"
+            )
         _check_runs(table, header, workspace, read)
     _check_header(asked, header, workspace, read)
     if asked.policy is not OrderingPolicy.UNORDERED:
@@ -138,6 +152,17 @@ def _check(asked: Asked, header: PlanHeader, workspace: Workspace) -> int:
     if asked.policy is OrderingPolicy.STRICT:
         _check_offsets(asked, read)
     return len(read)
+
+
+def _check_duplicates(asked: Asked, number: int, read: list[PlannedRow]) -> None:
+    """Of the rows of a source with the same partition and offset, one is read."""
+    columns = asked.tables[number].kafka
+    assert columns is not None
+    records = Counter(tuple(row.values[name] for name in columns) for row in read)
+    wanted = Counter(row.kafka for row in asked.wanted(number))
+    assert records == Counter(
+        {record: times if None in record else 1 for record, times in wanted.items()}
+    )
 
 
 def _check_runs(
@@ -215,7 +240,7 @@ def _check_offsets(asked: Asked, read: list[PlannedRow]) -> None:
         assert table.kafka is not None
         key = row.source, row.values[table.kafka[0]]
         now = row.step, row.values[table.kafka[1]]
-        assert key not in last or last[key] < now
+        assert key not in last or last[key] <= now
         last[key] = now
 
 
@@ -239,7 +264,8 @@ def _check_header(
         for step in range(0, header.steps, max(header.steps // 2, 1)):
             assert count_rows(directory, total.name, step) == per_step[step]
         whole = not asked.filters[number] and all(
-            split.slice_start_us is None and not split.deletes for split in splits
+            split.slice_start_us is None and not split.deletes and not split.duplicates
+            for split in splits
         )
         if whole:
             assert total.rows == len(mine)

@@ -15,10 +15,10 @@ from pyspark.sql.types import StructType
 
 from backfill.api.errors import PlanCorrupt
 from backfill.planning.plan import PlanHeader, PlanInputs, Proof, write_plan
+from backfill.planning.rows.table import SourceTable
 from backfill.planning.workspace import Workspace
 from backfill.runtime.source.data_source import StepPartition, StepReader
 from backfill.runtime.source.release_file import Release, write_release
-from backfill.runtime.source.table import SourceTable
 from repository import ROOT
 from waiting import eventually
 

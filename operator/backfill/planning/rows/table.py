@@ -6,7 +6,7 @@ Importing PyIceberg takes half a second, so only loading and opening do it.
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from backfill.api.errors import BackfillError, InvalidPlanInput
 from backfill.planning.plan import SourceInput
@@ -35,6 +35,19 @@ class SourceTable:
     """Properties to open its files. They may contain credentials, so they are sent to tasks only,
     and never printed.
     """
+
+    @classmethod
+    def of(cls, table: "Table", source: SourceInput) -> Self:
+        """The table of a source, as it was loaded from its catalog."""
+        return cls(
+            source=source,
+            schema_json=table.schemas()[source.schema_id].model_dump_json(),
+            name_mapping_json=table.properties.get("schema.name-mapping.default"),
+            location=table.location(),
+            io_properties=tuple(
+                sorted((key, str(value)) for key, value in table.io.properties.items())
+            ),
+        )
 
     def open(self) -> "OpenTable":
         """Opens it for reading files, once in a process."""
@@ -67,15 +80,7 @@ def load_source_table(source: SourceInput) -> SourceTable:
         if error.may_pass:  # where sources run, only the class of an error is known
             raise BackfillError(str(error)) from error
         raise
-    return SourceTable(
-        source=source,
-        schema_json=table.schemas()[source.schema_id].model_dump_json(),
-        name_mapping_json=table.properties.get("schema.name-mapping.default"),
-        location=table.location(),
-        io_properties=tuple(
-            sorted((key, str(value)) for key, value in table.io.properties.items())
-        ),
-    )
+    return SourceTable.of(table, source)
 
 
 def _load(source: SourceInput) -> "Table":

@@ -1,5 +1,5 @@
-"""Selects the rows of a file that a split reads: not deleted, within its time slice and its
-offsets, and accepted by the filter.
+"""Selects the rows of a file that a split reads: not deleted or there twice, within its time slice
+and its offsets, and accepted by the filter.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,8 +19,8 @@ from pyiceberg.types import FixedType, IcebergType, NestedField, StructType, UUI
 from backfill.iceberg.timestamps import ticks_of
 from backfill.iceberg.written import Columns
 from backfill.planning.plan import OffsetRange, Split
-from backfill.runtime.source.projection import Projection
-from backfill.runtime.source.table import OpenTable
+from backfill.planning.rows.projection import Projection
+from backfill.planning.rows.table import OpenTable
 
 Positions = npt.NDArray[np.int64]
 Condition = Callable[[Mapping[int, pa.Array]], pa.Array]
@@ -42,11 +42,11 @@ class RowSelection:
         split: Split,
         columns: Columns,
         constants: Mapping[int, Any],
-        deleted: Positions | None,
+        left_out: Positions | None,
     ):
         """``columns`` are those of the file, ``constants`` the values of columns that it may lack,
-        ``deleted`` the sorted positions of deleted rows in the file."""
-        self._deleted = deleted
+        ``left_out`` the sorted positions of rows in the file that are left out in any case."""
+        self._left_out = left_out
         self._ids: set[int] = set()
         self._conditions = [*self._time_slice(table, split), *self._offsets(table, split.offsets)]
         self._filter = self._row_filter(table)
@@ -68,23 +68,20 @@ class RowSelection:
     @property
     def takes_all(self) -> bool:
         """Whether every row is read."""
-        return self._deleted is None and not self._conditions and self._filter is None
+        return self._left_out is None and not self._conditions and self._filter is None
 
-    def __call__(self, batch: pa.RecordBatch, position: int) -> pa.RecordBatch:
-        """The rows of a batch that are read.
+    def mask(self, batch: pa.RecordBatch, position: int) -> pa.BooleanArray | None:
+        """For each row of a batch whether it is read, null meaning no; None if all are.
 
         ``position`` is the position of its first row in the file.
         """
         columns = self._columns(batch)
         masks = [condition(columns) for condition in self._conditions]
-        if self._deleted is not None:
-            masks.append(_kept(self._deleted, position, batch.num_rows))
+        if self._left_out is not None:
+            masks.append(_kept(self._left_out, position, batch.num_rows))
         if self._filter is not None:
             masks.append(_matching(columns, batch.num_rows, self._filter))
-        if not masks:
-            return batch
-        mask = reduce(pc.and_, masks)
-        return batch if mask.true_count == batch.num_rows else batch.filter(mask)
+        return reduce(pc.and_, masks) if masks else None
 
     def _columns(self, batch: pa.RecordBatch) -> dict[int, pa.Array]:
         rows = self._project(batch)
@@ -209,8 +206,8 @@ def _between(values: pa.Array, start: int, end: int) -> pa.Array:
     return above if end > greatest else pc.and_(above, pc.less(values, end))
 
 
-def _kept(deleted: Positions, position: int, rows: int) -> pa.Array:
-    first, last = np.searchsorted(deleted, [position, position + rows])
+def _kept(left_out: Positions, position: int, rows: int) -> pa.Array:
+    first, last = np.searchsorted(left_out, [position, position + rows])
     mask = np.ones(rows, np.bool_)
-    mask[deleted[first:last] - position] = False
+    mask[left_out[first:last] - position] = False
     return pa.array(mask)
