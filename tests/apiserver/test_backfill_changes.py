@@ -40,6 +40,7 @@ IMMUTABLE: dict[str, Any] = {
     "allowedEffects": ["Connections"],
     "staticTables": [{"table": "lake.crm.customers"}],
     "execution": "Auto",
+    "maxRowsPerSecond": 10,
     "handOff": {"to": "Live"},
     "workspace": None,
     "catalogs": None,

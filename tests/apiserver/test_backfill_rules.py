@@ -114,6 +114,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"sources.0.kafka": {"partitionColumn": "p", "dropDuplicates": True}},
         "dropDuplicates compares Kafka partitions and offsets",
     ),
+    "a rate of batch jobs": (
+        {"execution": "Batch", "maxRowsPerSecond": 100},
+        "Batch reads rows more than once, and not at a rate",
+    ),
+    "a rate of nothing": ({"maxRowsPerSecond": 0}, "spec.maxRowsPerSecond"),
     "a schema without the format": (
         {"sources.0.live": {"kafka": {"topic": "t", "value": {"schema": "{}"}}}},
         "schema goes with format: avro",

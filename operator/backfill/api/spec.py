@@ -232,6 +232,11 @@ class BackfillSpec(Model):
     can be run this way, otherwise as ``Streaming``; ``status.outputs`` and ``backfill plan
     --explain`` say which and why.
     """
+    max_rows_per_second: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    """Most rows of all sources that each query reads in a second, for applications that call
+    services which bear no more. Each query then runs as ``Streaming``, so ``execution: Batch`` is
+    not available with it. Default: as fast as the executors can.
+    """
     hand_off: HandOff | None = None
     """How the state goes on with live traffic after ``window.end: Live``. Default: it does not."""
     scaling: Scaling = Scaling()

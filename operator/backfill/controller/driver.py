@@ -11,6 +11,7 @@ from typing import Final, Literal, Protocol
 from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
 from backfill.api.output import Output
+from backfill.api.spec import BackfillSpec
 from backfill.planning.workspace import Workspace
 from backfill.protocol.driver_settings import DriverSettings
 from backfill.protocol.hand_off import HandOffSettings
@@ -121,13 +122,19 @@ def driver_settings(
         outputs=_outputs(backfill),
         ignored_queries=backfill.spec.ignored_queries,
         allowed_effects=backfill.spec.allowed_effects,
-        execution="Streaming" if backfill.spec.hand_off else backfill.spec.execution,
+        execution="Streaming" if _only_streams(backfill.spec) else backfill.spec.execution,
+        max_rows_per_second=backfill.spec.max_rows_per_second,
         hand_off=_hand_off(backfill, production_conf),
         main_file=main_file,
         arguments=arguments,
         spark_conf=dict(spark_conf),
         spark_defaults=dict(spark_defaults),
     )
+
+
+def _only_streams(spec: BackfillSpec) -> bool:
+    """Whether queries must be run as streams, which keep state, and read every row once."""
+    return spec.hand_off is not None or spec.max_rows_per_second is not None
 
 
 def _hand_off(backfill: Backfill, production_conf: Mapping[str, str]) -> HandOffSettings | None:

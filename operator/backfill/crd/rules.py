@@ -139,6 +139,12 @@ _SPEC: Final = (
         "execution",
     ),
     Rule(
+        "self.execution != 'Batch' || !has(self.maxRowsPerSecond)",
+        "Batch reads rows more than once, and not at a rate, and maxRowsPerSecond asks for one;"
+        " write Auto or Streaming",
+        "execution",
+    ),
+    Rule(
         # zero is refused above, and would be divided by here
         "!self.maxMisalignment.matches('[1-9][0-9]*[a-z]') || self.window.end == 'Live' ||"
         " 2 * ((timestamp(self.window.end)"

@@ -302,6 +302,10 @@ class PlanHeader(Model):
         """Number of rows of all sources."""
         return sum(source.rows for source in self.sources)
 
+    def rows_of_step(self, step: int) -> int:
+        """Number of rows of all sources in a step."""
+        return sum(source.step_rows[step] for source in self.sources)
+
     @property
     def bytes(self) -> int:
         """Compressed bytes of all sources."""

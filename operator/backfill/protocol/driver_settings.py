@@ -54,6 +54,8 @@ class DriverSettings(Model):
     """What functions of ``foreachBatch`` may do besides writing DataFrames."""
     execution: Execution = "Auto"
     """How queries are run, as the resource says it."""
+    max_rows_per_second: int | None = None
+    """Most rows that a query reads in a second; null if there is no limit."""
     hand_off: HandOffSettings | None = None
     """How the state is handed over to live Kafka; null if it is not."""
     main_file: str

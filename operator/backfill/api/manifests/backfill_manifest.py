@@ -187,6 +187,7 @@ def _parts(spec: JsonValue | None) -> Parts:
         outputs=_each(Output, given.get("outputs")),
         ignored_queries=_texts(given.get("ignoredQueries")),
         execution=str(given.get("execution")),
+        has_rate=given.get("maxRowsPerSecond") is not None,
         catalogs=_each(CatalogRef, given.get("catalogs")),
         wait_for_input_us=_duration_us(given.get("waitForInput", "0s")),
         hand_off=_leniently(HandOff, given.get("handOff")),

@@ -27,6 +27,8 @@ class Parts:
     outputs: tuple[Output | None, ...]
     ignored_queries: tuple[str, ...]
     execution: str | None
+    has_rate: bool
+    """Whether the spec has ``maxRowsPerSecond``."""
     catalogs: tuple[CatalogRef | None, ...]
     wait_for_input_us: int | None
     hand_off: HandOff | None
@@ -47,6 +49,7 @@ def check_spec(spec: BackfillSpec) -> list[Problem]:
             outputs=spec.outputs,
             ignored_queries=spec.ignored_queries,
             execution=spec.execution,
+            has_rate=spec.max_rows_per_second is not None,
             catalogs=spec.catalogs,
             wait_for_input_us=to_us(spec.wait_for_input),
             hand_off=spec.hand_off,
@@ -297,6 +300,13 @@ def _execution_in_order(parts: Parts) -> Iterator[Problem]:
             "spec.execution",
             '"Batch" reads rows in no order, and ordering.policy Strict asks for one',
             "write Auto or Streaming, or choose another policy",
+        )
+    if parts.execution == "Batch" and parts.has_rate:
+        yield Problem(
+            "spec.execution",
+            '"Batch" reads rows more than once, and not at a rate, and maxRowsPerSecond asks for'
+            " one",
+            "write Auto or Streaming",
         )
 
 

@@ -27,6 +27,7 @@ from backfill.planning.rows.table import SourceTable, load_source_table
 from backfill.planning.workspace import Workspace
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.long_lived import exempt_from_collection
+from backfill.runtime.source.pacing import paced
 from backfill.runtime.source.packing import pack_by_bytes, pack_by_kafka_partition
 from backfill.runtime.source.record_columns import RECORD_COLUMNS, RecordColumns
 from backfill.runtime.source.release_file import read_release, release_path
@@ -47,7 +48,8 @@ _POLL_SECONDS = 0.02
 class BackfillSource(DataSource):
     """One source of a plan. Options: ``source``, its name; ``scratch``, the driver's directory with
     released steps and used columns; ``topic``, if rows must have the columns of Kafka records
-    (:mod:`backfill.runtime.source.record_columns`).
+    (:mod:`backfill.runtime.source.record_columns`); ``rate``, the most rows of all sources that are
+    read in a second, if there is a limit.
     """
 
     plan: ClassVar[Workspace]
@@ -72,6 +74,7 @@ class BackfillSource(DataSource):
             options["scratch"],
             schema,
             options.get("topic"),
+            rate=int(options["rate"]) if "rate" in options else None,
         )
 
 
@@ -88,6 +91,8 @@ class StepPartition(InputPartition):
     """The columns to read; None for all."""
     record: RecordColumns | None = None
     """The columns of Kafka records, if they are needed."""
+    rows_per_second: float | None = None
+    """Most rows that are read in a second; None if there is no limit."""
 
 
 class StepReader(DataSourceStreamReader):
@@ -102,6 +107,8 @@ class StepReader(DataSourceStreamReader):
         scratch: str,
         schema: StructType,
         topic: str | None,
+        *,
+        rate: int | None = None,
     ):
         self._table = table
         self._source = table.source.name
@@ -110,6 +117,7 @@ class StepReader(DataSourceStreamReader):
         self._columns_file = used_columns_path(scratch, self._source)
         self._schema = schema
         self._topic = topic
+        self._rate = rate
 
     def initialOffset(self) -> dict[str, Any]:
         """No step has been read."""
@@ -158,7 +166,13 @@ class StepReader(DataSourceStreamReader):
         packed = pack_by_kafka_partition(splits, tasks) if strict else pack_by_bytes(splits, tasks)
         return [
             StepPartition(
-                self._table, part, self._target, strict, columns, self._record_columns(step, task)
+                self._table,
+                part,
+                self._target,
+                strict,
+                columns,
+                self._record_columns(step, task),
+                self._share(step, part),
             )
             for task, part in enumerate(packed)
         ]
@@ -181,7 +195,18 @@ class StepReader(DataSourceStreamReader):
             rows = (
                 batch for split in splits for batch in read_split(table, split, target, columns)
             )
+        if partition.rows_per_second is not None:
+            rows = paced(rows, partition.rows_per_second)
         return rows if partition.record is None else partition.record.added_to(rows)
+
+    def _share(self, step: int, splits: Sequence[Split]) -> float | None:
+        """What a task may read in a second, so that all tasks of a step together need as long as
+        its rows of all sources may take.
+        """
+        if self._rate is None:
+            return None
+        rows = sum(split.rows for split in splits)
+        return self._rate * rows / max(self._header.rows_of_step(step), rows)
 
     def _record_columns(self, step: int, task: int) -> RecordColumns | None:
         return None if self._topic is None else RecordColumns.of(self._topic, step, task)
@@ -249,6 +274,8 @@ def source_frame(
     options = {"source": source, "scratch": settings.scratch}
     if topic is not None:
         options["topic"] = topic
+    if settings.max_rows_per_second is not None:
+        options["rate"] = str(settings.max_rows_per_second)
     frame = spark.readStream.format(FORMAT).schema(schema).options(**options).load()
     return frame.observe(
         observed_name(source),

@@ -170,6 +170,10 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
             " that holds the Kafka offset"
         ],
     ),
+    "a rate of batch jobs": (
+        {"execution": "Batch", "maxRowsPerSecond": 100},
+        ['spec.execution: "Batch" reads rows more than once, and not at a rate'],
+    ),
     "rows to replace that no time tells apart": (
         {"outputs.0.timestampColumn": None, "outputs.0.publish": {"mode": "Replace"}},
         ["spec.outputs[0].timestampColumn: is missing; publish mode Replace needs it"],
