@@ -17,7 +17,7 @@ def causes(document: Mapping[str, Any]) -> list[str]:
         return []
     return [
         *_one_sided(rows),
-        *_at_the_edges(document),
+        *(_at_the_edges(document) if rows["production"] and rows["result"] else ()),
         *_of_the_input(document),
         *_twice(document),
         *_one_column(document),

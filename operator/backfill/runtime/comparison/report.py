@@ -60,6 +60,7 @@ class Report:
         )
         counts = found.counts
         compared = Comparison(settings=settings_digest(self.output), **asdict(counts))
+        wanted = wanted.model_copy(update={"keys": self.output.compared_keys})
         return {
             "backfill": self.settings.backfill,
             "namespace": self.settings.namespace,

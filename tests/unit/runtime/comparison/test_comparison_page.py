@@ -1,6 +1,7 @@
 """The report of a comparison says what differs and where to look, whatever the rows contain."""
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,13 +21,19 @@ HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x1b[
 HOUR_US = 3_600_000_000
 
 
-def report(found: Found, clues: Clues = Clues(), **validate: Any) -> Report:  # noqa: B008
+def report(
+    found: Found,
+    clues: Clues = Clues(),  # noqa: B008
+    keys: Sequence[str] = (),
+    **validate: Any,
+) -> Report:
     output = Output.model_validate(
         {
             "name": "summary",
             "table": "lake.default.summary",
             "timestampColumn": "at",
-            "validate": {"keys": ["id"], **validate},
+            "keys": keys,
+            "validate": {"keys": [] if keys else ["id"], **validate},
         }
     )
     settings = RuntimeSettings.model_validate(
@@ -131,6 +138,23 @@ def test_duplicates_and_a_column_that_always_differs_are_told() -> None:
     told = causes(report(found).document())
     assert told[0].startswith("2 keys occur more than once in production")
     assert "only in written" in told[1]
+
+
+def test_keys_of_the_output_are_those_that_rows_were_compared_by(tmp_path: Path) -> None:
+    found = compared(h4=Counts(50, 1))
+    found.columns, found.duplicate_keys_in_result = {"plays": 1}, 2
+    row = {"id": "the-row", "plays": "1"}
+    found.samples = [Sample("different", row, row | {"plays": "2"}, ("plays",))]
+    keyed = report(found, keys=["id"])
+    assert causes(keyed.document())[0].startswith("2 keys occur more than once in the result")
+    page = Path(keyed.write(Workspace(str(tmp_path)))).read_text()
+    assert "multiset" not in page
+    assert "the-row" in page, "a pair is shown with its keys"
+
+
+def test_of_a_production_without_rows_no_edge_is_blamed() -> None:
+    assert len(causes(report(compared(h11=Counts(0, 0, 0, 3))).document())) == 1
+    assert len(causes(report(compared(h0=Counts(0, 0, 3))).document())) == 1
 
 
 def test_nothing_is_said_of_what_is_equal() -> None:
