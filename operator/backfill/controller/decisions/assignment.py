@@ -1,6 +1,7 @@
 """From a driver's report to its next assignment, and to the progress in the status. Pure."""
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from backfill.api.quantities import from_us, to_us
 from backfill.api.status import OutputStatus, Progress
@@ -62,10 +63,11 @@ def _last_word(observed: Observed, attempt: int) -> SplitAssignmentSpec | None:
     )
 
 
-def record_progress(observed: Observed, draft: Draft) -> None:
+def record_progress(observed: Observed, draft: Draft, ended_at: datetime | None = None) -> None:
     """Copies the report of the current attempt into the status.
 
-    Nothing changes before its first report.
+    Nothing changes before its first report. ``ended_at`` is when the attempt ended, if it has: the
+    time since then costs nothing.
     """
     report = observed.report
     if report is None or not report.queries or report.phase == "Starting":
@@ -83,7 +85,8 @@ def record_progress(observed: Observed, draft: Draft) -> None:
     )
     before, progress = draft.status.progress, _progress(observed, report)
     if progress != before and observed.attempt is not None:
-        cost = spent(draft.status.cost, observed.attempt, before.executors, observed.now)
+        until = observed.now if ended_at is None else ended_at
+        cost = spent(draft.status.cost, observed.attempt, before.executors, until)
         read = sum(sum(each.step_bytes[: progress.committed]) for each in observed.plan.sources)
         draft.set(cost=cost.model_copy(update={"bytes_read": read}))
     draft.set(progress=progress, sources=sources, watermark=from_us(marks.global_us))

@@ -55,10 +55,11 @@ def kill(observed: Observed, draft: Draft, attempt: Attempt, why: str, due: date
 
 def end_attempt(observed: Observed, draft: Draft, attempt: Attempt) -> None:
     """Records the end of an attempt whose driver has ended."""
-    record_progress(observed, draft)
+    ended_at = _ended_at(observed, attempt)
+    record_progress(observed, draft, ended_at)
     report = observed.report
     if report is None and attempt.stopping_since is not None:
-        close_attempt(draft, "Stopped", observed.now, "stopped before it read anything")
+        close_attempt(draft, "Stopped", ended_at, "stopped before it read anything")
         return
     missing = (
         observed.plan.steps - draft.status.progress.committed
@@ -74,7 +75,7 @@ def end_attempt(observed: Observed, draft: Draft, attempt: Attempt) -> None:
         outcome, message = "Failed", lacking
     if outcome == "Succeeded" and (uncompared := _uncompared(observed, draft, attempt)):
         outcome, message = "Failed", uncompared
-    close_attempt(draft, outcome, _ended_at(observed, attempt), message)
+    close_attempt(draft, outcome, ended_at, message)
 
 
 def _uncompared(observed: Observed, draft: Draft, attempt: Attempt) -> str:
