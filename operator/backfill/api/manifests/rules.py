@@ -6,6 +6,11 @@ from dataclasses import dataclass
 
 from backfill.api.errors import Problem
 from backfill.api.hand_off import HandOff
+from backfill.api.manifests.hand_off_rules import (
+    hand_off_keeps_state,
+    live_application_has_its_own_name,
+    live_goes_with_hand_off,
+)
 from backfill.api.output import Output, PublishMode
 from backfill.api.quantities import format_duration, to_us
 from backfill.api.source import Source
@@ -341,109 +346,6 @@ def _not_too_many_steps(parts: Parts) -> Iterator[Problem]:
         )
 
 
-def _live_goes_with_hand_off(parts: Parts) -> Iterator[Problem]:
-    """A window ends where live traffic goes on, and only then."""
-    if parts.window is None or parts.window.live == parts.hands_over:
-        return
-    if parts.window.live:
-        yield Problem(
-            "spec.window.end",
-            "is Live, and spec.handOff does not say how live traffic goes on",
-            "add handOff: {to: Live}, or name the time at which the window ends",
-        )
-    else:
-        yield Problem(
-            "spec.window.end",
-            "is a time, and with spec.handOff live traffic goes on where the tables end",
-            "write end: Live, or leave out handOff",
-        )
-
-
-def _hand_off_keeps_state(parts: Parts) -> Iterator[Problem]:
-    """What would not give the state, or the results, of an application that has always been on
-    Kafka.
-    """
-    if not parts.hands_over:
-        return
-    if parts.window is not None and parts.window.drain:
-        yield Problem(
-            "spec.window.drain",
-            "lets results close after the window, and with handOff live traffic closes them",
-            "leave out drain",
-        )
-    if parts.ordering is not None and parts.ordering.policy is OrderingPolicy.UNORDERED:
-        yield Problem(
-            "spec.ordering.policy",
-            '"Unordered" is for applications without state, and handOff hands state over',
-            "choose another policy",
-        )
-    if parts.execution == "Batch":
-        yield Problem(
-            "spec.execution",
-            '"Batch" keeps no state, and handOff hands state over',
-            "write Streaming, or Auto, which means the same with handOff",
-        )
-    for n, source in enumerate(parts.sources):
-        yield from _continues_in_kafka(f"spec.sources[{n}]", source)
-    for n, output in enumerate(parts.outputs):
-        yield from _has_no_end(f"spec.outputs[{n}]", output)
-
-
-def _continues_in_kafka(field: str, source: Source | None) -> Iterator[Problem]:
-    """Every partition of a source must go on at the offset after its last row."""
-    if source is None:
-        return
-    for column in ("partition", "offset"):
-        if getattr(source.kafka, f"{column}_column") is None:
-            yield Problem(
-                f"{field}.kafka.{column}Column",
-                "is missing, handOff needs it to know where live traffic goes on",
-                f"name the column that holds the Kafka {column}",
-            )
-    if source.live is None:
-        yield Problem(
-            f"{field}.live",
-            "is missing, handOff needs it to know where live traffic comes from",
-            "write live: {kafka: {topic: TOPIC}}",
-        )
-    for name in ("filter", "regions"):
-        if getattr(source, name) is not None:
-            yield Problem(
-                f"{field}.{name}",
-                "leaves out rows of history, and with handOff live traffic has them",
-                f"leave out {name}, and filter in the application",
-            )
-
-
-def _has_no_end(field: str, output: Output | None) -> Iterator[Problem]:
-    """The live application goes on writing where the result ends, which is not at one time."""
-    if output is None:
-        return
-    if output.publish.mode is PublishMode.REPLACE:
-        yield Problem(
-            f"{field}.publish.mode",
-            '"Replace" needs a window with an end, and with handOff live traffic goes on',
-            "write None, Append or Upsert",
-        )
-    if output.validate_ is not None:
-        yield Problem(
-            f"{field}.validate",
-            "needs a window with an end, and with handOff live traffic goes on",
-            "leave out validate; compare in a Backfill of its own, without handOff",
-        )
-
-
-def _live_application_has_its_own_name(parts: Parts) -> Iterator[Problem]:
-    if parts.hand_off is None or parts.hand_off.start != "Deploy":
-        return
-    if parts.hand_off.name is not None and parts.hand_off.name == parts.application:
-        yield Problem(
-            "spec.handOff.name",
-            f'"{parts.hand_off.name}" is the SparkApplication of spec.applicationRef',
-            "give the live one another name",
-        )
-
-
 _RULES = (
     _unique_names,
     _unique_topics,
@@ -460,7 +362,7 @@ _RULES = (
     _execution_in_order,
     _chosen_snapshots_do_not_change,
     _not_too_many_steps,
-    _live_goes_with_hand_off,
-    _hand_off_keeps_state,
-    _live_application_has_its_own_name,
+    live_goes_with_hand_off,
+    hand_off_keeps_state,
+    live_application_has_its_own_name,
 )
