@@ -456,6 +456,12 @@ def test_no_source_is_incomplete_because_it_ends_before_live_traffic(
     assert "2026-03-01T07:59:54Z, where live traffic goes on" in checks[1].known_from
 
 
+def test_few_rows_before_live_traffic_are_all_there_are(lake: Catalog, tmp_path: Path) -> None:
+    hour(table(lake), 6, minutes=5)
+    check = live(tmp_path).sources[0].input
+    assert (check.complete, check.reached, check.unknown) == (True, True, ())
+
+
 def test_rows_that_are_missing_before_live_traffic_are_seen(lake: Catalog, tmp_path: Path) -> None:
     hour(table(lake), 6, 7, 10, 11)
     check = live(tmp_path).sources[0].input

@@ -1,7 +1,7 @@
 """What follows from how a turn ends, with reconcilers that do as they are told."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -9,6 +9,7 @@ import pytest
 
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput, ConflictError, Problem
+from backfill.api.hand_off import HandOffStatus
 from backfill.api.status import BackfillStatus
 from backfill.controller.decisions.actions import Decision, Next
 from backfill.controller.jobs.job import JobState
@@ -299,6 +300,20 @@ def test_the_lag_is_what_of_the_window_is_not_behind_the_watermark(
         if line.startswith(series)
     ]
     assert told == ([lag] if lag else [])
+
+
+def test_how_far_a_live_application_is_behind_is_measured_until_it_has_caught_up() -> None:
+    handed = HandOffStatus(history_end=START + timedelta(hours=6), lag_seconds=42)
+    status = planned(attempts=(attempt(),), watermark=START + timedelta(hours=4), hand_off=handed)
+    window = {"start": "2024-01-01T00:00:00Z", "end": "Live"}
+    going_on = turn(status)
+    resource = backfill(status, window=window, handOff={"to": "Live"})
+    seen = replace(going_on.observed, backfill=resource)
+    desk = Desk(replace(going_on, observed=seen))
+    desk.take()
+    text = desk.metrics.render().decode()
+    assert 'backfill_live_lag_seconds{name="january",namespace="streaming"} 42.0' in text
+    assert 'backfill_lag_seconds{name="january",namespace="streaming"} 7200.0' in text
 
 
 def test_it_is_told_who_leads() -> None:
