@@ -49,6 +49,7 @@ def show_sample(backfill: Backfill, name: str | None, *, rows: int, as_json: boo
         backfill.spec.window,
         rows=rows,
         published=status.snapshot_id,
+        base=status.base_snapshot_id,
     )
     if as_json:
         print(json.dumps([_document(pair) for pair in pairs]))  # noqa: T201

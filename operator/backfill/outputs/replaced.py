@@ -152,11 +152,18 @@ def irremovable(table: Table, files: Iterable[DataFile]) -> str | None:
     return None
 
 
-def read_rows(table: Table, task: FileScanTask, *columns: str) -> Iterator[pa.RecordBatch]:
-    """The live rows of a file in batches, with all present columns of the table or some of them."""
+def read_rows(
+    table: Table,
+    task: FileScanTask,
+    *columns: str,
+    wanted: BooleanExpression = AlwaysTrue(),  # noqa: B008
+) -> Iterator[pa.RecordBatch]:
+    """The live rows of a file in batches, with all present columns of the table or some of them;
+    all rows, or those that are wanted.
+    """
     keep_null_lists()
     schema = table.schema().select(*columns) if columns else table.schema()
-    scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
+    scan = ArrowScan(table.metadata, table.io, schema, wanted)
     return scan._record_batches_from_scan_tasks_and_deletes(
         [task], _read_all_delete_files(table.io, [task])
     )
