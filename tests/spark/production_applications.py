@@ -1,7 +1,7 @@
 """Runs programs as production does, one after the other in one session.
 
 Each line of its standard input is a JSON list: a main file and its arguments. Prints a line when it
-has ended: its error, or nothing.
+has ended: its error, or nothing, and what the observer of live applications reports of its queries.
 """
 
 import json
@@ -11,19 +11,23 @@ import traceback
 
 from pyspark.sql import SparkSession
 
-from small_java import JAVA_OPTIONS
+from backfill.runtime.live.observer import Observer, observe
+from small_java import JAVA_OPTIONS, PLANNED_NOT_COMPILED
 
 if __name__ == "__main__":
-    settings = {
+    settings = PLANNED_NOT_COMPILED | {
         "spark.jars": sys.argv[1],
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.ui.enabled": "false",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.checkpointFileManagerClass": sys.argv[2],
         "spark.sql.shuffle.partitions": "3",
     }
     spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    observer = Observer()
+    observe(observer)
     for line in sys.stdin:
         sys.argv = json.loads(line)
         outcome = ""
@@ -32,4 +36,6 @@ if __name__ == "__main__":
         except BaseException as error:
             traceback.print_exc()
             outcome = f"{type(error).__name__}: {error}"
-        print(json.dumps({"outcome": outcome}), flush=True)
+        print(
+            json.dumps({"outcome": outcome, "report": observer.report().to_manifest()}), flush=True
+        )

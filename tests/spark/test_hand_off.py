@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,16 +22,21 @@ from json_lines_sink import rows_in
 from pyiceberg.catalog import Catalog
 
 import backfill
+from backfill.api.source import Source
 from backfill.api.spec import BackfillSpec
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
-from backfill.protocol.hand_off import HandOffReport, HandOffSettings
+from backfill.protocol.hand_off import HandOffReport, HandOffSettings, LiveReport
 from backfill.runtime.settings import RuntimeSettings
 from kafka_broker import Jars, find_jars, kafka_broker
+from small_java import PLANNED_NOT_COMPILED
+from waiting import PATIENCE_SECONDS
 
 HISTORY_ROWS, LIVE_ROWS = 240, 180
+HISTORY_PARTITIONS = 2
 EVERY = timedelta(seconds=10)
+OTHER_TOPICS = ("trimmed", "younger", "missing")
 PARTITIONS = {"events": 3, "clicks": 2}
 """With rows; the topic has one more, without any in history."""
 COLUMNS = pa.schema(
@@ -49,6 +54,10 @@ COUNTS = pa.schema(
 COPIES = pa.schema([("id", pa.int64()), ("user", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
 JOINED = pa.schema([*COPIES, ("click", pa.int64())])
 OUTPUTS = {"counts": COUNTS, "sessions": COUNTS, "copies": COPIES, "joined": JOINED}
+FILE_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+"""Spark's default runs a program of the operating system for every file that it renames here."""
 TIMES = {"counts": "start", "sessions": "start", "copies": "at", "joined": "at"}
 
 PREAMBLE = """
@@ -80,10 +89,53 @@ keep_state_in("RocksDB")
 counts = topic("events").groupBy(F.window("at", "5 minutes"), "user").agg(F.count("*").alias("n"))
 write(counts.select("window.start", "user", "n"), "counts").awaitTermination()
 """
-SESSIONS = """
+SESSIONS_OF_A_NAMED_SOURCE = """
+import json
+from pathlib import Path
+from backfill.runtime import read_source, write_output
+
+Path(home).mkdir(exist_ok=True)
+Path(home, "sources.json").write_text(json.dumps({
+    "sources": {"events": {"type": "kafka", "topic": "events", "schema": "id long, user long, at timestamp",
+        "options": {"kafka.bootstrap.servers": servers, "startingOffsets": "earliest"}}},
+    "outputs": {"sessions": {"type": "json_lines",
+        "options": {"path": f"{home}/sessions", "checkpointLocation": f"{home}/checkpoints/sessions"}}},
+}))
+spark.conf.set("spark.backfill.sources", f"{home}/sources.json")
 keep_state_in("HDFSBacked")
-sessions = topic("events").groupBy(F.session_window("at", "45 seconds"), "user").agg(F.count("*").alias("n"))
-write(sessions.select("session_window.start", "user", "n"), "sessions").awaitTermination()
+events = read_source(spark, "events").withWatermark("at", "2 minutes")
+sessions = events.groupBy(F.session_window("at", "45 seconds"), "user").agg(F.count("*").alias("n"))
+query = write_output(sessions.select("session_window.start", "user", "n"), "sessions")
+query.processAllAvailable()
+query.stop()
+"""
+STATE_OF_ITS_OWN = """
+import pandas as pd
+from pyspark.sql.streaming import StatefulProcessor
+
+class FirstOfEach(StatefulProcessor):
+    def init(self, handle):
+        self._handle = handle
+        self._seen = handle.getMapState("seen", "id long", "there boolean")
+
+    def handleInputRows(self, key, rows, timerValues):
+        for part in rows:
+            new = [not self._seen.containsKey((each,)) for each in part["id"].tolist()]
+            part = part[new].drop_duplicates("id")
+            for each in part["id"].tolist():
+                self._seen.updateValue((each,), (True,))
+            self._handle.registerTimer(timerValues.getCurrentWatermarkInMs() + 60_000)
+            yield part[["id", "user", "at"]]
+
+    def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):
+        return iter([])
+
+    def close(self):
+        pass
+
+keep_state_in("RocksDB")
+firsts = topic("events").groupBy("user").transformWithStateInPandas(FirstOfEach(), "id long, user long, at timestamp", "append", "EventTime")
+write(firsts, "copies").awaitTermination()
 """
 OUTER_JOIN = """
 keep_state_in("RocksDB")
@@ -104,12 +156,56 @@ for query in queries:
 """
 PROGRAMS: dict[str, tuple[str, tuple[str, ...], int | None]] = {
     "windows, in more partitions": (WINDOWS, ("counts",), 3),
-    "sessions": (SESSIONS, ("sessions",), None),
+    "sessions of a source by name": (SESSIONS_OF_A_NAMED_SOURCE, ("sessions",), None),
+    "state of its own with timers": (STATE_OF_ITS_OWN, ("copies",), None),
     "an outer join of two topics": (OUTER_JOIN, ("joined",), None),
     "two queries, one without duplicates of a topic that is read twice": (
         TWO_QUERIES,
         ("copies", "counts"),
         1,
+    ),
+}
+NO_LOCATION = """
+counts = counts.select("window.start", "user", "n")
+counts.writeStream.queryName("counts").format("json_lines").start().awaitTermination()
+"""
+REFUSED: dict[str, tuple[str, tuple[str, ...], int | None, str]] = {
+    "records that Kafka has deleted": (
+        WINDOWS.replace('"events"', '"trimmed"'),
+        ("counts",),
+        None,
+        "no longer holds records of topic trimmed that come after the last row of history: offsets"
+        " 80 to 84 of partition 0; wait until",
+    ),
+    "a topic that was created again": (
+        WINDOWS.replace('"events"', '"younger"'),
+        ("counts",),
+        None,
+        "history has rows that topic younger never had: partition 0 ends at offset 0",
+    ),
+    "a topic that is not there": (
+        WINDOWS.replace('"events"', '"missing"'),
+        ("counts",),
+        None,
+        "Kafka has no topic missing",
+    ),
+    "state that Spark cannot repartition": (
+        WINDOWS.replace('"RocksDB"', '"HDFSBacked"'),
+        ("counts",),
+        3,
+        "Spark cannot repartition the state of the query counts, which is kept in HDFSBacked",
+    ),
+    "a location in use": (
+        WINDOWS.replace("write(", 'home += "/../../case-0/live"\nwrite('),
+        ("counts",),
+        None,
+        "/checkpoints/counts, is in use; give the query a new, empty checkpointLocation",
+    ),
+    "no location": (
+        WINDOWS.split("write(", maxsplit=1)[0] + NO_LOCATION,
+        ("counts",),
+        None,
+        "the query counts has no checkpointLocation",
     ),
 }
 PRODUCE = """
@@ -119,6 +215,26 @@ servers, file = sys.argv[1:]
 rows = SparkSession.builder.getOrCreate().read.json(file, schema="topic string, partition int, value string, number int")
 rows = rows.coalesce(1).sortWithinPartitions("number").drop("number")
 rows.write.format("kafka").option("kafka.bootstrap.servers", servers).save()
+"""
+TRIM = """
+import sys
+from pyspark.sql import SparkSession
+servers, topic = sys.argv[1:]
+gateway = SparkSession.builder.getOrCreate().sparkContext._gateway
+jvm = SparkSession.builder.getOrCreate()._jvm
+settings = jvm.java.util.Properties()
+settings.put("bootstrap.servers", servers)
+admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+# Py4J does not find a static method that has the name of another one
+found = [each for each in jvm.org.apache.kafka.clients.admin.RecordsToDelete._java_lang_class.getMethods()
+         if each.getName() == "beforeOffset" and each.getParameterCount() == 1]
+offsets = gateway.new_array(jvm.java.lang.Object, 1)
+offsets[0] = 85
+records = found[0].invoke(None, offsets)
+places = jvm.java.util.HashMap()
+places.put(jvm.org.apache.kafka.common.TopicPartition(topic, 0), records)
+admin.deleteRecords(places).all().get()
+admin.close()
 """
 CREATE_TOPICS = """
 import sys
@@ -175,17 +291,19 @@ class Production:
         file.write_text(program)
         self.run_file(file, *arguments)
 
-    def run_file(self, file: Path, *arguments: str) -> None:
+    def run_file(self, file: Path, *arguments: str) -> LiveReport:
         assert self._process.stdin and self._process.stdout
         self._process.stdin.write(json.dumps([str(file), self.broker, *arguments]) + "\n")
         self._process.stdin.flush()
         for line in self._process.stdout:
             if line.startswith('{"outcome"'):
-                assert json.loads(line)["outcome"] == "", line
-                return
+                answer = json.loads(line)
+                assert answer["outcome"] == "", line
+                return LiveReport.model_validate(answer["report"])
         raise AssertionError((self.directory / "production.log").read_text()[-3000:])
 
-    def produce(self, first: int, end: int) -> None:
+    def produce(self, first: int, end: int, topics: Mapping[str, str]) -> None:
+        """Records of a number of rows, for topics with the rows of a source."""
         file = self.directory / f"records-{first}.json"
         lines = [
             {
@@ -196,11 +314,15 @@ class Production:
                     {"id": row["id"], "user": row["user"], "at": row["at"].isoformat()}
                 ),
             }
-            for topic in PARTITIONS
-            for number, row in enumerate(_rows(topic, first, end))
+            for topic, source in topics.items()
+            for number, row in enumerate(_rows(source, first, end))
         ]
         file.write_text("\n".join(map(json.dumps, lines)))
         self.run(PRODUCE, str(file))
+
+
+def _with_topic(source: Source, topic: str) -> Source:
+    return Source.model_validate({**source.to_manifest(), "live": {"kafka": {"topic": topic}}})
 
 
 @contextmanager
@@ -211,6 +333,7 @@ def production(jars: Jars, broker: str, directory: Path) -> Iterator[Production]
                 sys.executable,
                 Path(__file__).with_name("production_applications.py"),
                 jars.for_spark,
+                FILE_MANAGER,
             ],
             env=os.environ | _paths(),
             cwd=directory,
@@ -275,25 +398,36 @@ class History:
                 ],
                 "handOff": {"to": "Live"},
                 "ordering": {"policy": "WithinLateness", "allowedLateness": "2m"},
-                "maxMisalignment": "20m",
+                "maxMisalignment": "60m",
             }
         )
         header = make_plan(spec, Workspace(str(directory / "workspace")), parallelism=1)
         return cls(directory, catalog, jars, broker, header, spec)
 
     def settings(
-        self, name: str, program: str, outputs: tuple[str, ...], partitions: int | None
+        self,
+        name: str,
+        program: str,
+        outputs: tuple[str, ...],
+        partitions: int | None,
+        *,
+        uid: str = "first",
     ) -> RuntimeSettings:
         home = self.directory / name
         (home / "channel").mkdir(parents=True)
         main_file = home / "app.py"
         main_file.write_text(PREAMBLE + program)
         shutil.copy(Path(__file__).with_name("json_lines_sink.py"), home)
-        used = [source for source in self.spec.sources if f'topic("{source.name}")' in program]
+        used = [
+            _with_topic(source, topic)
+            for source in self.spec.sources
+            for topic in (source.name, *(OTHER_TOPICS if source.name == "events" else ()))
+            if f'"{topic}")' in program
+        ]
         settings = RuntimeSettings(
             backfill=name,
             namespace="default",
-            uid="first",
+            uid=uid,
             attempt=1,
             plan_id=self.header.plan_id,
             plan=plan_directory(
@@ -315,10 +449,12 @@ class History:
             hand_off=HandOffSettings(state_partitions=partitions),
             main_file=str(main_file),
             arguments=(self.broker, str(home / "live")),
-            spark_conf={
+            spark_conf=PLANNED_NOT_COMPILED
+            | {
                 "spark.master": "local[2,4]",
-                "spark.sql.shuffle.partitions": "2",
+                "spark.sql.shuffle.partitions": str(HISTORY_PARTITIONS),
                 "spark.ui.enabled": "false",
+                "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
                 "spark.jars": self.jars.for_spark,
             },
             spark_defaults={"spark.sql.session.timeZone": "UTC"},
@@ -344,23 +480,32 @@ def test_history_and_the_live_application_give_what_an_uninterrupted_run_gives(
         monkeypatch.setenv(key, value)
     jars = find_jars()
     with kafka_broker(jars, tmp_path) as broker, production(jars, broker, tmp_path) as live:
-        topics = [str(each) for topic, count in PARTITIONS.items() for each in (topic, count + 1)]
-        live.run(CREATE_TOPICS, *topics)
-        live.produce(0, HISTORY_ROWS)
-        live.produce(HISTORY_ROWS, HISTORY_ROWS + LIVE_ROWS)
+        live.run(CREATE_TOPICS, "events", "4", "clicks", "3", "trimmed", "4", "younger", "4")
+        rows = {"events": "events", "clicks": "clicks", "trimmed": "events"}
+        live.produce(0, HISTORY_ROWS, rows)
+        live.produce(HISTORY_ROWS, HISTORY_ROWS + LIVE_ROWS, rows)
+        live.run(TRIM, "trimmed")
         history = History.of(tmp_path, lake, jars, broker)
         runs = {
             name: history.settings(f"case-{number}", *program)
             for number, (name, program) in enumerate(PROGRAMS.items())
         }
 
-        outcomes = run_applications(tmp_path, list(runs.values()))
+        refused = {
+            name: history.settings(f"refused-{number}", *program, uid="second")
+            for number, (name, (*program, _)) in enumerate(REFUSED.items())
+        }
+        outcomes = run_applications(tmp_path, [*runs.values(), *refused.values()])
 
-        assert [outcome[0] for outcome in outcomes] == ["Finished"] * len(runs), outcomes
+        assert [each[0] for each in outcomes[: len(runs)]] == ["Finished"] * len(runs), outcomes
+        for (name, case), outcome in zip(REFUSED.items(), outcomes[len(runs) :], strict=True):
+            assert outcome[:2] == ["Failed", "UnsupportedProgram"], (name, outcome)
+            assert case[-1] in outcome[2], (name, outcome)
         for settings in runs.values():
             main_file = Path(settings.main_file)
             live.run_file(main_file, str(main_file.parent / "uninterrupted"))
-            live.run_file(main_file, *settings.arguments[1:])
+            reported = live.run_file(main_file, *settings.arguments[1:])
+            _check_report(reported, status(settings).hand_off)
         for name, settings in runs.items():
             _check_offsets(status(settings).hand_off, settings)
             for output in (each.name for each in settings.outputs):
@@ -379,6 +524,20 @@ def _check_offsets(report: HandOffReport | None, settings: RuntimeSettings) -> N
         count = PARTITIONS[source.topic]
         expected = {str(each): HISTORY_ROWS // count for each in range(count)} | {str(count): 0}
         assert source.offsets == expected
+    wanted = settings.hand_off.state_partitions if settings.hand_off else None
+    assert {query.state_partitions for query in report.queries} == {wanted or HISTORY_PARTITIONS}
+
+
+def _check_report(reported: LiveReport, handed_over: HandOffReport | None) -> None:
+    """The live queries are those that were handed over, and have caught up."""
+    assert handed_over is not None
+    queries = {query.query_id: query for query in reported.queries}
+    for query in handed_over.queries:
+        live = queries[query.query_id]
+        assert (live.query, live.records_behind) == (query.query, 0)
+        assert live.batch > query.batch
+        assert live.lag_seconds is not None
+        assert live.lag_seconds < PATIENCE_SECONDS
 
 
 def _multiset(rows: list[dict[str, Any]]) -> Counter[tuple[tuple[str, str], ...]]:

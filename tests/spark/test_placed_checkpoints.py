@@ -116,11 +116,6 @@ def test_a_checkpoint_is_whole_or_made_again_wherever_its_driver_was_killed(
     after = sorted(path.stat().st_mtime_ns for path in (tmp_path / "live").rglob("*"))
     assert after == before, "a complete checkpoint is not touched again"
 
-    more = place(spark, _placement(backfill, tmp_path / "more", 5), STEPS, LIVE)
-    assert (more.batch, more.state_partitions) == (STEPS + 1, 5)
-    assert _counts(spark, tmp_path / "more") == expected
-    assert len(list((tmp_path / "more" / "state" / "0").glob("[0-9]"))) == 5
-
 
 def test_a_repartition_that_fails_harms_neither_history_nor_the_next_attempt(
     spark: SparkSession, backfill: Backfill, tmp_path: Path
