@@ -207,6 +207,12 @@ REFUSED: dict[str, tuple[str, tuple[str, ...], int | None, str]] = {
         None,
         "the query counts has no checkpointLocation",
     ),
+    "offsets in another form": (
+        'spark.conf.set("spark.sql.streaming.offsetLog.formatVersion", "2")\n' + WINDOWS,
+        ("counts",),
+        None,
+        "sets spark.sql.streaming.offsetLog.formatVersion to 2",
+    ),
 }
 PRODUCE = """
 import sys

@@ -24,6 +24,11 @@ from backfill.runtime.settings import RuntimeSettings
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "RocksDBStateStoreProvider"
+_OFFSET_LOG = {
+    "spark.sql.streaming.offsetLog.formatVersion": "1",
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "false",
+}
+"""Properties that decide how Spark writes offsets, and their known values."""
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 _log = logging.getLogger(__name__)
@@ -56,6 +61,7 @@ def check_query(run: Run, spark: SparkSession, query: Destination) -> None:
                 "write a table, or write the files in foreachBatch",
             )
         )
+    _check_format(spark)
     check_free(spark, placement)
     _check_repartition(spark, query, placement)
     for source in query.sources:
@@ -74,7 +80,8 @@ def hand_over(run: Run) -> bool:
         return True
     began = time.monotonic()
     steps = read_header(run.settings.plan_workspace).steps
-    spark = run.queries[0].frame.sparkSession
+    sessions = {query.identity: query.frame.sparkSession for query in run.queries}
+    spark = next(iter(sessions.values()))
     names = sorted({name for query in run.destinations for name in query.sources})
     topics = {name: _topic(_source(run.settings, name)) for name in names}
     offsets = {name: _next_offsets(run, spark, name) for name in names}
@@ -84,7 +91,7 @@ def hand_over(run: Run) -> bool:
         if run.stopping.is_set():
             return False
         placement = _placement(run.settings, query)
-        placed.append(place(spark, placement, steps, lines))
+        placed.append(place(sessions[query.identity], placement, steps, lines))
         _log.info("the state of %s is in %s", query.name, query.location)
     run.handed_over(
         HandOffReport(
@@ -128,6 +135,21 @@ def _placement(settings: RuntimeSettings, query: Destination) -> Placement:
 
 def _origin(settings: RuntimeSettings, query: Destination) -> Workspace:
     return checkpoint_of(query.identity, settings.checkpoint_workspace)
+
+
+def _check_format(spark: SparkSession) -> None:
+    """Only the offset log of queries whose sources have no names of Spark's own is known."""
+    for name, known in _OFFSET_LOG.items():
+        given = str(spark.conf.get(name, known))
+        if given.lower() != known:
+            raise UnsupportedProgram(
+                Problem(
+                    "spec.handOff",
+                    f"the application sets {name} to {given}, and offsets that Spark keeps in that"
+                    " form cannot be continued with those of Kafka",
+                    f"leave it at {known}",
+                )
+            )
 
 
 def _check_repartition(spark: SparkSession, query: Destination, placement: Placement) -> None:
