@@ -14,6 +14,7 @@ from backfill.iceberg.failures import reason
 from backfill.iceberg.tables import Catalogs
 from backfill.iceberg.values import partition_text
 from backfill.outputs.window import WindowRows
+from backfill.planning.metadata.pinning import check_pinned
 from backfill.planning.plan import DeleteFile, SourceInput, Split, StaticInput
 from backfill.planning.rows.table import SourceTable, load_source_table
 
@@ -46,6 +47,8 @@ def whole_table(static: StaticInput) -> tuple[SourceTable, list[Split]]:
         InvalidPlanInput: it cannot be read.
         BackfillError: the catalog does not answer.
     """
+    catalogs = Catalogs()
+    check_pinned(catalogs, static, "spec.staticTables")
     found = load_source_table(
         SourceInput(
             name=static.table,
@@ -58,7 +61,7 @@ def whole_table(static: StaticInput) -> tuple[SourceTable, list[Split]]:
             timestamp_type="",
         )
     )
-    table = Catalogs().load_table(static.table, "spec.staticTables")
+    table = catalogs.load_table(static.table, "spec.staticTables")
     try:
         tasks = table.scan(snapshot_id=static.snapshot_id).plan_files()
         splits = [split for task in tasks for split in splits_of(table, static.table, task)]
@@ -66,6 +69,12 @@ def whole_table(static: StaticInput) -> tuple[SourceTable, list[Split]]:
         message = f"the files of {static.table} cannot be read: {reason(error)}"
         fix = "compact the table if it has equality deletes"
         raise InvalidPlanInput(Problem("spec.staticTables", message, fix)) from error
+    others = sorted({split.format for split in splits} - {"parquet"})
+    if others:
+        message = f"{static.table} has files that are not Parquet, but {', '.join(others)}"
+        raise InvalidPlanInput(
+            Problem("spec.staticTables", message, "rewrite them as Parquet, or read another table")
+        )
     return found, splits
 
 

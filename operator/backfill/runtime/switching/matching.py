@@ -170,6 +170,34 @@ def same_table(full_name: str, written: str) -> bool:
     return full_name.lower() == name or full_name.lower().split(".", 1)[1] == name
 
 
+def static_table(written: str, tables: Sequence[str]) -> str | None:
+    """The static table that the application's name means; None if there is none.
+
+    A name that is a table's own means that table, even if others would match without their catalog
+    or in another case.
+
+    Raises:
+        UnsupportedProgram: there are several.
+    """
+    name = written.replace("`", "")
+    for found in (
+        [table for table in tables if table == name],
+        [table for table in tables if table.lower() == name.lower()],
+        [table for table in tables if same_table(table, written)],
+    ):
+        if len(found) > 1:
+            raise UnsupportedProgram(
+                Problem(
+                    "spec.staticTables",
+                    f"the application reads the table {written}, which may be {' or '.join(found)}",
+                    "list one of them, or let the application write the name that is listed",
+                )
+            )
+        if found:
+            return found[0]
+    return None
+
+
 def reason_to_leave_out(
     target: Target, outputs: Sequence[Output], ignored: Iterable[str]
 ) -> str | None:

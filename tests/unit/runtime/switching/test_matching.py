@@ -16,6 +16,7 @@ from backfill.runtime.switching.matching import (
     reason_to_leave_out,
     same_place,
     same_table,
+    static_table,
     table_source,
     without_partitions,
 )
@@ -265,3 +266,36 @@ def test_a_query_with_a_function_has_a_name_of_its_own_and_runs_as_a_stream(
 )
 def test_the_directory_of_a_partition_is_in_the_path_of_its_table(place: str, path: str) -> None:
     assert without_partitions(place) == path
+
+
+LISTED = (
+    "x.lake.crm.users",
+    "lake.crm.users",
+    "lake.crm.Rates",
+    "lake.crm.rates",
+    "old.crm.prices",
+)
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ("lake.crm.users", "lake.crm.users"),
+        ("`lake`.`crm`.`USERS`", "lake.crm.users"),
+        ("x.lake.crm.users", "x.lake.crm.users"),
+        ("lake.crm.rates", "lake.crm.rates"),
+        ("lake.crm.Rates", "lake.crm.Rates"),
+        ("CRM.prices", "old.crm.prices"),
+        ("prices", None),
+        ("other.crm.prices", None),
+        ("crm.users.history", None),
+    ],
+)
+def test_a_static_table_is_the_one_whose_name_is_written(written: str, found: str | None) -> None:
+    assert static_table(written, LISTED) == found
+
+
+@pytest.mark.parametrize("written", ["crm.rates", "lake.crm.RATES"])
+def test_a_name_that_may_be_several_static_tables_is_refused(written: str) -> None:
+    with pytest.raises(UnsupportedProgram, match=r"may be lake\.crm\.Rates or lake\.crm\.rates"):
+        static_table(written, LISTED)

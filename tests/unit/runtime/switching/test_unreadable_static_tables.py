@@ -1,0 +1,112 @@
+"""A static table that cannot be read ends the run, and says so in the words of its own field."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.table import Table
+from pyspark.errors import AnalysisException
+
+from backfill.api.errors import BackfillError, BadInput, InvalidPlanInput, Problem
+from backfill.api.spec import BackfillSpec
+from backfill.planning.plan import plan_directory
+from backfill.planning.planner import make_plan
+from backfill.planning.workspace import Workspace
+from backfill.runtime.switching import static_tables
+from backfill.runtime.switching.static_tables import StaticTables
+
+NAME = "lake.raw.users"
+UNKNOWN = AnalysisException("[TABLE_OR_VIEW_NOT_FOUND] it cannot be found")
+
+
+class _Run:
+    """What a run is for static tables."""
+
+    def __init__(self, plan: Workspace):
+        outputs = (SimpleNamespace(table="lake.raw.counts"),)
+        self.settings = SimpleNamespace(plan_workspace=plan, sources=(), outputs=outputs)
+        self.refused: list[BadInput] = []
+
+    def refuse(self, error: BadInput) -> BadInput:
+        self.refused.append(error)
+        return error
+
+
+@pytest.fixture
+def users(lake: Catalog) -> Table:
+    rows = pa.table({"user": [1], "at": pa.array([1_772_323_200_000_000], pa.timestamp("us"))})
+    lake.create_table("raw.events", schema=rows.schema).append(rows)
+    table = lake.create_table("raw.users", schema=rows.schema)
+    table.append(rows)
+    return table
+
+
+@pytest.fixture
+def run(users: Table, tmp_path: Path) -> Any:
+    spec = BackfillSpec.model_validate(
+        {
+            "applicationRef": {"name": "app"},
+            "window": {"start": "2026-03-01T00:00:00Z", "end": "2026-03-01T06:00:00Z"},
+            "sources": [{"name": "events", "table": "lake.raw.events", "timestampColumn": "at"}],
+            "staticTables": [{"table": NAME}],
+        }
+    )
+    place = Workspace(str(tmp_path / "workspace"))
+    return _Run(plan_directory(place, make_plan(spec, place, parallelism=1).plan_id))
+
+
+def read(run: Any, error: type[Exception]) -> str:
+    with pytest.raises(error) as raised:
+        StaticTables(run).frame(None, "`raw`.`Users`")  # type: ignore[arg-type]
+    return str(raised.value)
+
+
+def test_a_snapshot_that_expires_while_the_run_goes_on(run: Any, users: Table) -> None:
+    pinned = users.metadata.current_snapshot_id
+    assert pinned is not None
+    users.append(pa.table({"user": [2], "at": pa.array([None], pa.timestamp("us"))}))
+    users.maintenance.expire_snapshots().by_id(pinned).commit()
+    message = read(run, InvalidPlanInput)
+    assert message.startswith(f"spec.staticTables.asOf: snapshot {pinned} of {NAME}")
+    assert "protect" not in message, "static tables have no such field"
+    assert len(run.refused) == 1
+
+
+def test_files_that_are_not_parquet(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DataFile, "file_format", FileFormat.ORC)
+    message = read(run, InvalidPlanInput)
+    assert message.startswith(f"spec.staticTables: {NAME} has files that are not Parquet, but orc")
+
+
+def test_a_catalog_that_does_not_answer_is_asked_again_by_the_next_attempt(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(_: object) -> None:
+        raise InvalidPlanInput(Problem("spec.staticTables", "no answer", may_pass=True))
+
+    monkeypatch.setattr(static_tables, "whole_table", silent)
+    assert "no answer" in read(run, BackfillError)
+    assert not run.refused
+
+
+@pytest.mark.parametrize(
+    ("written", "fix"),
+    [
+        (NAME, "with options of its own, which Spark cannot read by itself; read it without"),
+        ("`lake`.`raw`.`rates`", "; add - table: lake.raw.rates"),
+    ],
+)
+def test_what_spark_cannot_read_is_said_with_what_to_change(
+    run: Any, written: str, fix: str
+) -> None:
+    def by_spark() -> Any:
+        raise UNKNOWN
+
+    with pytest.raises(BadInput) as raised:
+        StaticTables(run).by_spark(written, by_spark)
+    assert fix in str(raised.value)
+    assert len(run.refused) == 1
