@@ -14,6 +14,7 @@ from test_plans import PRODUCTION, header
 from told_status import Told, running, tell
 
 from backfill.api.conditions import ConditionType, Reason
+from backfill.api.status import BackfillStatus, Cost, Progress
 from backfill.cli.cluster.place import read
 from backfill.controller.cluster.plan_config_map import KubernetesPlans
 from backfill.kube.client import Cluster
@@ -61,6 +62,30 @@ def test_a_plan_is_shown_as_on_ones_own_machine(kubectl_backfill: KubectlBackfil
     assert "4 steps of up to" in shown.out
     document = kubectl_backfill("plan", "july", "-o", "json").document
     assert (document["steps"]["count"], len(document["sources"])) == (4, 2)
+
+
+@pytest.mark.usefixtures("planned")
+def test_a_plan_is_estimated_by_what_earlier_backfills_of_the_namespace_took(
+    admin: Rest,
+    namespace: str,
+    kubectl_backfill: KubectlBackfill,
+    service_account: ServiceAccountMaker,
+) -> None:
+    admin.create(
+        BACKFILLS.format(namespace), changed(IN_A_STORE, {"metadata.name": "june"})
+    ).expect()
+    cost = Cost(driver_seconds=60, executor_seconds=240, bytes_read=2**20)
+    done = BackfillStatus(cost=cost, progress=Progress(steps=4, committed=4))
+    tell(admin, namespace, "june", done)
+    assert "1 earlier backfill of this application (june; read 1.0 MiB)" in " ".join(
+        kubectl_backfill("plan", "july").out.split()
+    )
+    reader = service_account(
+        "reader", [rule("backfill.dev", "backfills", "get"), rule("", "configmaps", "get")]
+    )
+    shown = kubectl_backfill("plan", "july", kubeconfig=reader)
+    assert shown.status == 0, shown.err
+    assert "earlier backfill" not in shown.out
 
 
 @pytest.mark.usefixtures("planned")

@@ -3,6 +3,8 @@
 import json
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,10 +19,12 @@ from backfill.cli.plan_page import render_plan
 from backfill.cli.target import read_file
 from backfill.cli.view import planning_in_words
 from backfill.controller.decisions.complete_input import incomplete_input, input_checks
+from backfill.controller.decisions.estimate import by_earlier_runs
 from backfill.controller.jobs.job import JobState
 from backfill.controller.jobs.kinds.plan import PlanJob, PlanResult
 from backfill.controller.local.jobs import Worker
 from backfill.controller.local.spark_conf import cores
+from backfill.controller.local.store import stored
 from backfill.planning.plan import PlanHeader
 from backfill.planning.summary import PlanSummary, summarize
 from backfill.planning.workspace import Workspace
@@ -29,8 +33,11 @@ from backfill.protocol.explanation import ExplainedQuery
 _POLL_SECONDS = 0.05
 
 
-def show_plan(file: Path, namespace: str | None, *, as_json: bool, explained: bool = False) -> int:
-    """Makes the plan in a temporary workspace, and prints what it would read.
+def show_plan(
+    file: Path, namespace: str | None, state: Path, *, as_json: bool, explained: bool = False
+) -> int:
+    """Makes the plan in a temporary workspace, and prints what it would read. The Backfills of a
+    state directory say what earlier runs have taken.
 
     With ``explained``, also prints how each query of the application would run.
 
@@ -43,9 +50,10 @@ def show_plan(file: Path, namespace: str | None, *, as_json: bool, explained: bo
     queries = None
     with tempfile.TemporaryDirectory(prefix="backfill-plan-") as directory:
         workspace = Workspace(directory)
-        header = _planned(backfill, workspace, err)
+        header = dry_run(backfill, workspace, err)
         now = datetime.now(UTC)
-        summary = summarize(header, now)
+        measured = by_earlier_runs(backfill, header.bytes, _earlier(state))
+        summary = summarize(header, now, measured=measured)
         if explained:
             assert application is not None  # it was required
             with err.status("runs the program until its queries start"):
@@ -62,6 +70,14 @@ def show_plan(file: Path, namespace: str | None, *, as_json: bool, explained: bo
     return SUCCEEDED
 
 
+def _earlier(state: Path) -> Iterator[Backfill]:
+    """The Backfills of a state directory that this version can read."""
+    for store in stored(state):
+        with suppress(BackfillError, OSError):
+            if (found := store.load()) is not None:
+                yield found
+
+
 def _document(
     backfill: Backfill, summary: PlanSummary, queries: tuple[ExplainedQuery, ...] | None
 ) -> str:
@@ -75,7 +91,12 @@ def _document(
     return json.dumps(summary.model_dump(mode="json", by_alias=True) | {"queries": told})
 
 
-def _planned(backfill: Backfill, workspace: Workspace, err: Console) -> PlanHeader:
+def dry_run(backfill: Backfill, workspace: Workspace, err: Console) -> PlanHeader:
+    """Makes the plan in a workspace on this machine.
+
+    Raises:
+        BackfillError: with every problem found.
+    """
     with err.status("plans") as spinner:
         worker = Worker(Path(workspace.uri) / "worker.log")
         parallelism = cores(backfill.spec.overrides.spark_conf)

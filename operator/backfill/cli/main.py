@@ -38,7 +38,10 @@ PlanStateDir = Annotated[
     Path,
     typer.Option(
         "--state-dir",
-        help="Accepted, so that the options of `run` can be reused. A plan is not stored.",
+        help=(
+            "State directory of earlier backfills, by which it is estimated what this one takes."
+            " The plan is not stored."
+        ),
     ),
 ]
 PlanFile = Annotated[
@@ -136,7 +139,9 @@ def plan(
     """
     from backfill.cli.dry_run import show_plan
 
-    raise typer.Exit(show_plan(file, namespace, as_json=output == Output.JSON, explained=explain))
+    raise typer.Exit(
+        show_plan(file, namespace, state_dir, as_json=output == Output.JSON, explained=explain)
+    )
 
 
 @app.command()

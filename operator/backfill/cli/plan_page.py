@@ -6,7 +6,7 @@ from rich.text import Text
 
 from backfill.api.quantities import count
 from backfill.cli.text import moment, seconds, size
-from backfill.planning.summary import PlanSummary, SourceSummary
+from backfill.planning.summary import MeasuredEstimate, PlanSummary, SourceSummary
 
 
 def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> RenderableType:
@@ -34,6 +34,7 @@ def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> Rende
             f"  sources differ by a factor of {summary.rows_skew:,.1f} in rows and"
             f" {summary.bytes_skew:,.1f} in bytes"
         ),
+        *([] if summary.measured is None else [_measured_in_words(summary.measured)]),
         (
             f"  estimate {estimated_for}: {seconds(summary.estimated_seconds)},"
             " if reading is what takes longest"
@@ -50,6 +51,15 @@ def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> Rende
         *(Text(fact) for fact in facts),
         *_completeness(summary.sources),
         *(Text(f"  warning: {warning}", style="yellow") for warning in summary.warnings),
+    )
+
+
+def _measured_in_words(measured: MeasuredEstimate) -> str:
+    runs = count(len(measured.backfills), "earlier backfill")
+    return (
+        f"  estimate by {runs} of this application ({', '.join(measured.backfills)}; read"
+        f" {size(measured.bytes_read)}): {seconds(measured.seconds)},"
+        f" {measured.executor_seconds / 3_600:,.2f} executor hours"
     )
 
 

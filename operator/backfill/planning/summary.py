@@ -66,6 +66,19 @@ class StepsSummary(Model):
     """Compressed bytes of the step with the most."""
 
 
+class MeasuredEstimate(Model):
+    """What a run will take if its bytes take as long as those of earlier runs."""
+
+    seconds: float
+    """Duration, in seconds, with as many executors as the earlier runs had."""
+    executor_seconds: float
+    """Time of all executors, in seconds. A run on one machine counts as one executor."""
+    backfills: tuple[str, ...]
+    """Names of the earlier runs' Backfills, the latest first."""
+    bytes_read: int
+    """Compressed bytes that the earlier runs have read."""
+
+
 class PlanSummary(Model):
     """A plan in a few figures."""
 
@@ -95,6 +108,8 @@ class PlanSummary(Model):
     """Steps of the plan."""
     estimated_seconds: float
     """Estimated duration of the run, as far as reading determines it."""
+    measured: MeasuredEstimate | None = None
+    """Estimate by earlier Backfills of the same application; null without any."""
     greatest_disorder_seconds: float
     """Proved limit: by how much a row can be older than one of an earlier step."""
     greatest_misalignment_seconds: float
@@ -108,8 +123,12 @@ def summarize(
     now: datetime,
     *,
     bytes_per_second_per_task: float = TASK_BYTES_PER_SECOND,
+    measured: MeasuredEstimate | None = None,
 ) -> PlanSummary:
-    """The summary of a plan, for a run with the number of tasks that it was planned for."""
+    """The summary of a plan, for a run with the number of tasks that it was planned for.
+
+    ``measured`` is the estimate by earlier runs.
+    """
     rate = bytes_per_second_per_task * header.inputs.parallelism
     step_bytes = _per_step([source.step_bytes for source in header.sources])
     spans = [
@@ -138,6 +157,7 @@ def summarize(
             most_bytes=max(step_bytes, default=0),
         ),
         estimated_seconds=round(sum(STEP_OVERHEAD_SECONDS + size / rate for size in step_bytes), 1),
+        measured=measured,
         greatest_disorder_seconds=header.proof.greatest_disorder_us / _US_PER_SECOND,
         greatest_misalignment_seconds=header.proof.greatest_misalignment_us / _US_PER_SECOND,
         warnings=tuple(map(printable, header.warnings)),

@@ -1,6 +1,8 @@
 """Shows the plan that the operator has made for a Backfill."""
 
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from rich.console import Console, Group, RenderableType
@@ -9,14 +11,15 @@ from rich.text import Text
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, find_condition
-from backfill.api.errors import BadInput, Problem
+from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.api.quantities import count
-from backfill.cli.cluster.place import Place
+from backfill.cli.cluster.place import Place, read
 from backfill.cli.exit_status import SUCCEEDED, WAITS
 from backfill.cli.plan_page import render_plan
 from backfill.cli.screen import in_words
 from backfill.cli.text import size
 from backfill.controller.cluster.plan_config_map import KubernetesPlans
+from backfill.controller.decisions.estimate import by_earlier_runs
 from backfill.kube.errors import Forbidden
 from backfill.planning.summary import PlanSummary, summarize
 
@@ -54,7 +57,20 @@ def _summary(place: Place, backfill: Backfill) -> PlanSummary | None:
             f"only what the status tells: {error}", highlight=False, markup=False, soft_wrap=True
         )
         return None
-    return summarize(header, datetime.now(UTC)) if header else None
+    if header is None:
+        return None
+    measured = by_earlier_runs(backfill, header.bytes, _earlier(place))
+    return summarize(header, datetime.now(UTC), measured=measured)
+
+
+def _earlier(place: Place) -> Iterator[Backfill]:
+    """The Backfills of the namespace, as far as they may be listed and this version can read them:
+    only an estimate is lost.
+    """
+    with suppress(Forbidden):
+        for found in place.backfills():
+            with suppress(BackfillError):
+                yield read(found)
 
 
 def _tell_why_not(backfill: Backfill) -> int:
