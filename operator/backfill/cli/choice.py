@@ -80,4 +80,10 @@ class ClusterCommands(LocalCommands):
     For one that only works on this machine, an error names the equivalent.
     """
 
-    elsewhere = {"run": "works on this machine; on a cluster: kubectl apply -f FILE"}
+    elsewhere = {
+        "init": (
+            "works on this machine, where the main program is: save the resource (kubectl get"
+            " sparkapplication NAME -o yaml > FILE), and run backfill init --application FILE"
+        ),
+        "run": "works on this machine; on a cluster: kubectl apply -f FILE",
+    }

@@ -2,27 +2,20 @@
 this machine up to where its queries start.
 """
 
-import sys
-import tempfile
-import time
-from pathlib import Path
-
 from rich.console import Console
 from rich.table import Table
 
 from backfill.api.application import Application
 from backfill.api.backfill import Backfill
-from backfill.api.errors import BackfillError, BadInput, Problem
+from backfill.cli.asking import ask, check_answered
 from backfill.cli.text import seconds
 from backfill.controller.decisions.how_run import too_short
 from backfill.controller.driver import Launch
-from backfill.controller.local.driver import LocalBackend
 from backfill.planning.plan import plan_directory
 from backfill.planning.workspace import Workspace, checkpoints
 from backfill.protocol.explanation import EXPLANATION_FILE, ExplainedQuery, Explanation
 
-_POLL_SECONDS = 0.1
-_PROGRAM = (sys.executable, "-m", "backfill.runtime.explain")
+_MODULE = "backfill.runtime.explain"
 
 
 def explain(
@@ -36,26 +29,12 @@ def explain(
         BadInput: the program cannot be run on history, or not on this machine.
         BackfillError: the program failed.
     """
-    with tempfile.TemporaryDirectory(prefix="backfill-explain-") as directory:
-        channel = Path(directory) / "channel"
-        channel.mkdir()
-        backend = LocalBackend(
-            Path(directory) / "attempts",
-            channel,
-            application=application,
-            overrides=backfill.spec.overrides,
-            command=_PROGRAM,
-        )
-        if obstacles := backend.obstacles():
-            raise BadInput(obstacles)
-        plan = plan_directory(workspace, plan_id)
-        backend.start(Launch(1, backfill, plan_id, plan, checkpoints(workspace)))
-        try:
-            while backend.observe(1).alive:
-                time.sleep(_POLL_SECONDS)
-        finally:
-            backend.kill(1)
-        return _answer(channel / EXPLANATION_FILE, backend.log_tail(1))
+    plan = plan_directory(workspace, plan_id)
+    launch = Launch(1, backfill, plan_id, plan, checkpoints(workspace))
+    found = ask(_MODULE, EXPLANATION_FILE, application, launch)
+    answer = Explanation.model_validate_json(found)
+    check_answered(answer.reason, answer.message)
+    return answer.queries
 
 
 def render_queries(
@@ -97,17 +76,6 @@ def _kept(backfill: Backfill, query: ExplainedQuery) -> str:
 
 def _reach(query: ExplainedQuery) -> tuple[float | None, float | None]:
     return query.look_back_seconds, query.look_ahead_seconds
-
-
-def _answer(file: Path, log_tail: tuple[str, ...]) -> tuple[ExplainedQuery, ...]:
-    if not file.exists():
-        raise BackfillError("\n".join(["the application ended without an answer:", *log_tail]))
-    answer = Explanation.model_validate_json(file.read_bytes())
-    if answer.reason == "UnsupportedProgram":
-        raise BadInput([Problem("", line) for line in answer.message.splitlines()])
-    if answer.reason:
-        raise BackfillError(answer.message)
-    return answer.queries
 
 
 def _say(console: Console, text: str, style: str | None = None) -> None:

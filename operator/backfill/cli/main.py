@@ -91,6 +91,36 @@ ExplainOption = Annotated[
     ),
 ]
 
+ApplicationFile = Annotated[
+    str,
+    typer.Option(
+        "--application",
+        metavar="FILE",
+        help="Manifest file with the SparkApplication. Its main program must be on this machine.",
+    ),
+]
+WindowOption = Annotated[
+    str,
+    typer.Option(
+        "--window",
+        metavar="START/END",
+        help=(
+            "Window to produce results for: two times in RFC 3339, or two dates (midnight UTC)."
+            " END is exclusive."
+        ),
+    ),
+]
+ManifestFile = Annotated[
+    Path | None,
+    typer.Option("--output", metavar="FILE", help="File to write. Default: standard output."),
+]
+ManifestNamespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace", "-n", help="Namespace. Default: that of the SparkApplication, else none."
+    ),
+]
+
 Reason = Annotated[str, typer.Option("--reason", help="Why; recorded in the status.")]
 RequiredReason = Annotated[
     str, typer.Option("--reason", help="Why; recorded in the status. Required.")
@@ -123,6 +153,22 @@ def run(
     from backfill.cli.commands import Context, run_file
 
     raise typer.Exit(run_file(Context(state_dir, namespace, output == Output.JSON), file))
+
+
+@app.command()
+def init(
+    application: ApplicationFile,
+    window: WindowOption,
+    output: ManifestFile = None,
+    namespace: ManifestNamespace = None,
+) -> None:
+    """Propose a Backfill: run the application's main program until its queries start, without
+    running them, find its tables in the catalogs, and write a manifest with comments. Lines with
+    `TODO` say what could not be found out. Nothing else is written.
+    """
+    from backfill.cli.init import propose_backfill
+
+    raise typer.Exit(propose_backfill(application, window, output, namespace))
 
 
 @app.command()

@@ -148,4 +148,7 @@ def _answer(run: Run, explained: list[ExplainedQuery]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    # threads of functions of the main module would be taken for the application's
+    from backfill.runtime.explain import main as named
+
+    named()

@@ -26,7 +26,7 @@ from backfill.runtime.comparison.outputs import compare_outputs
 from backfill.runtime.handoff.hand_over import hand_over
 from backfill.runtime.queries.causes import cause_of
 from backfill.runtime.queries.closing import close_query
-from backfill.runtime.queries.run import Outcome, Run, failed, unsupported
+from backfill.runtime.queries.run import Outcome, ProgramRun, Run, failed, unsupported
 from backfill.runtime.queries.tracker import Tracker
 from backfill.runtime.settings import RuntimeSettings, settings_from_environment
 from backfill.runtime.source.reading import count_rows
@@ -120,7 +120,7 @@ def _open_channel(settings: RuntimeSettings) -> Channel:
     return channel
 
 
-def run_application(run: Run) -> None:
+def run_application(run: ProgramRun) -> None:
     """Runs the main program to its end, as ``spark-submit`` does.
 
     Its queries may continue after that.

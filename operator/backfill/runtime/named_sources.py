@@ -105,6 +105,19 @@ def in_backfill() -> bool:
     return SETTINGS_VARIABLE in os.environ
 
 
+def configured(spark: SparkSession, name: str) -> tuple[str | None, str | None]:
+    """The table of a source's history, and its topic; None where the configuration has none.
+
+    Raises:
+        BadInput: the configuration cannot be read.
+    """
+    sources = _section(spark, "sources")
+    candidates = _candidates(sources, name)
+    tables = (str(each["table"]) for each in candidates if "table" in each)
+    topics = (str(each["topic"]) for each in candidates if "topic" in each)
+    return next(tables, None), next(topics, None)
+
+
 def _history(spark: SparkSession, name: str, live: _Entry | None) -> DataFrame:
     reader = spark.readStream.format(NAMED_FORMAT).option("source", name)
     if live is None:
@@ -180,11 +193,13 @@ def _live_candidate(sources: Mapping[str, _Entry], name: str) -> _Entry | None:
     """The candidate that declares the columns in a backfill; None if nothing is configured, or no
     candidate is live.
     """
-    entry = sources.get(name, {})
-    candidates = [_entry(sources, "sources", other) for other in entry.get("candidates", [])] or [
-        entry
-    ]
+    candidates = _candidates(sources, name)
     return next((candidate for candidate in candidates if candidate.get("type") == "kafka"), None)
+
+
+def _candidates(sources: Mapping[str, _Entry], name: str) -> list[_Entry]:
+    entry = sources.get(name, {})
+    return [_entry(sources, "sources", other) for other in entry.get("candidates", [])] or [entry]
 
 
 def _entry(section: Mapping[str, _Entry], kind: str, name: str) -> _Entry:

@@ -161,8 +161,120 @@ def identity(name: str, output: str | None) -> str:
     return output or f"foreachBatch-{hashlib.sha256(name.encode()).hexdigest()}"
 
 
-class Run:
-    """Shared by all threads of a driver. It ends once: the first outcome counts."""
+class ProgramRun:
+    """A run of the application's program, shared by all threads of a driver: what it waits for, and
+    how it ends. It ends once: the first outcome counts.
+    """
+
+    def __init__(
+        self,
+        settings: RuntimeSettings,
+        clock: Callable[[], float] = time.monotonic,
+        application_works: Callable[[Set[int]], bool] = application_works,
+        idle_grace_seconds: float = _IDLE_GRACE_SECONDS,
+        next_query_seconds: float = _NEXT_QUERY_SECONDS,
+    ):
+        """``application_works`` returns whether a thread of the application, except the given ones,
+        is working. ``idle_grace_seconds`` is how long nothing may start although all of them wait,
+        ``next_query_seconds`` how long a working one may take to start its next query.
+        """
+        self.settings = settings
+        self.over = threading.Event()
+        self.stopping = threading.Event()
+        """Set if the run must stop after the released steps: no more queries may start."""
+        self._lock = threading.RLock()
+        self._left_out: list[StreamingQuery] = []
+        self._outcome: Outcome | None = None
+        self._clock = clock
+        self._application_works = application_works
+        self._idle_grace_seconds = idle_grace_seconds
+        self._next_query_seconds = next_query_seconds
+        self._changed_at = clock()
+        self._waiting: set[int] = set()
+        """Threads of the application that start nothing more before the run ends."""
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the run has ended; None before."""
+        with self._lock:
+            return self._outcome
+
+    @property
+    def began(self) -> bool:
+        """Whether the application has started a query."""
+        return bool(self.queries_left_out)
+
+    @property
+    def views(self) -> tuple[StreamingQuery, ...]:
+        """The queries that the application has started, as it sees them."""
+        return self.queries_left_out
+
+    def left_out(self, query: StreamingQuery) -> None:
+        """Records a query that the application has started and that is not run."""
+        with self._lock:
+            self._left_out.append(query)
+            self._changed_at = self._clock()
+
+    @property
+    def queries_left_out(self) -> tuple[StreamingQuery, ...]:
+        """The queries that the application started and that are not run."""
+        with self._lock:
+            return tuple(self._left_out)
+
+    def end(self, outcome: Outcome) -> None:
+        """Ends the run. Only the first outcome counts."""
+        with self._lock:
+            if self._outcome is None:
+                self._outcome = outcome
+        self.over.set()
+
+    def refuse(self, error: BadInput) -> BadInput:
+        """Ends the run because of what the program does, even if the application catches the error.
+        Returns the error, to be raised.
+        """
+        self.end(unsupported(error))
+        return error
+
+    def application_waits(self) -> None:
+        """Records that this thread of the application waits for the end of the run, or has ended:
+        it starts nothing more.
+        """
+        with self._lock:
+            self._waiting.add(threading.get_ident())
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits for the end of the run, as the application does.
+
+        Returns False if the time is up before.
+
+        Raises:
+            Exception: the error that made the run fail.
+        """
+        if timeout is None:
+            self.application_waits()
+        if not self.over.wait(timeout):
+            return False
+        outcome = self.outcome
+        if outcome is not None and outcome.error is not None:
+            raise outcome.error
+        return True
+
+    @property
+    def has_started_all(self) -> bool:
+        """Whether the application cannot be expected to start more queries: all its threads wait,
+        or there has been no new query for a long time. Before the first query, an application may
+        take any time.
+        """
+        with self._lock:
+            quiet, waiting = self._clock() - self._changed_at, set(self._waiting)
+        if self.began and quiet >= self._next_query_seconds:
+            return True
+        wait = bool(waiting) and quiet >= self._idle_grace_seconds
+        return wait and not self._application_works(waiting)
+
+
+class Run(ProgramRun):
+    """A run whose queries read history."""
 
     def __init__(
         self,
@@ -174,11 +286,8 @@ class Run:
         """``application_works`` returns whether a thread of the application,
         except the given ones, is working.
         """
-        self.settings = settings
+        super().__init__(settings, clock, application_works)
         self.tracker = tracker
-        self.over = threading.Event()
-        self.stopping = threading.Event()
-        """Set if the run must stop after the released steps: no more queries may start."""
         self.unreplaced: list[Problem] = []
         """Problems of streams that no source replaces.
         They are fine if only queries that are not run read them.
@@ -191,16 +300,8 @@ class Run:
         self._comparisons: tuple[OutputComparison, ...] = ()
         self._released = 0
         self._news = threading.Condition()
-        self._lock = threading.RLock()
         self._queries: dict[str, StartedQuery] = {}
         self._written: dict[str, str] = {}
-        self._left_out: list[StreamingQuery] = []
-        self._outcome: Outcome | None = None
-        self._clock = clock
-        self._application_works = application_works
-        self._changed_at = clock()
-        self._waiting: set[int] = set()
-        """Threads of the application that start nothing more before the run ends."""
 
     @property
     def queries(self) -> tuple[StartedQuery, ...]:
@@ -209,10 +310,14 @@ class Run:
             return tuple(self._queries.values())
 
     @property
-    def outcome(self) -> Outcome | None:
-        """How the run has ended; None before."""
-        with self._lock:
-            return self._outcome
+    def began(self) -> bool:
+        """Whether the application has started a query that is run."""
+        return bool(self.queries)
+
+    @property
+    def views(self) -> tuple[StreamingQuery, ...]:
+        """The queries that the application has started, as it sees them."""
+        return (*(query.view for query in self.queries), *self.queries_left_out)
 
     def started(self, query: StartedQuery) -> None:
         """Records a query that the application has started, or that was started again."""
@@ -234,18 +339,6 @@ class Run:
         """By output, the query that writes it, as far as it is known."""
         with self._lock:
             return dict(self._written)
-
-    def left_out(self, query: StreamingQuery) -> None:
-        """Records a query that the application has started and that is not run."""
-        with self._lock:
-            self._left_out.append(query)
-            self._changed_at = self._clock()
-
-    @property
-    def queries_left_out(self) -> tuple[StreamingQuery, ...]:
-        """The queries that the application started and that are not run."""
-        with self._lock:
-            return tuple(self._left_out)
 
     @property
     def comparing(self) -> str:
@@ -302,44 +395,6 @@ class Run:
                 self._news.wait(_LOOK_SECONDS)
         return False
 
-    def end(self, outcome: Outcome) -> None:
-        """Ends the run. Only the first outcome counts."""
-        with self._lock:
-            if self._outcome is None:
-                self._outcome = outcome
-        self.over.set()
-
-    def refuse(self, error: BadInput) -> BadInput:
-        """Ends the run because of what the program does, even if the application catches the error.
-        Returns the error, to be raised.
-        """
-        self.end(unsupported(error))
-        return error
-
-    def application_waits(self) -> None:
-        """Records that this thread of the application waits for the end of the run, or has ended:
-        it starts nothing more.
-        """
-        with self._lock:
-            self._waiting.add(threading.get_ident())
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Waits for the end of the run, as the application does.
-
-        Returns False if the time is up before.
-
-        Raises:
-            Exception: the error that made the run fail.
-        """
-        if timeout is None:
-            self.application_waits()
-        if not self.over.wait(timeout):
-            return False
-        outcome = self.outcome
-        if outcome is not None and outcome.error is not None:
-            raise outcome.error
-        return True
-
     def missing(self) -> list[Problem]:
         """Outputs that no query writes, and sources that no query reads.
 
@@ -373,7 +428,7 @@ class Run:
     def overdue(self) -> UnsupportedProgram | None:
         """The error for missing queries, once the application cannot be expected to start them."""
         problems = self.missing()
-        return UnsupportedProgram(problems) if problems and self._has_started_all else None
+        return UnsupportedProgram(problems) if problems and self.has_started_all else None
 
     @property
     def may_write_more(self) -> bool:
@@ -383,24 +438,7 @@ class Run:
         with self._lock:
             written = set(self._written)
         unwritten = any(output.name not in written for output in self.settings.outputs)
-        return unwritten and not self._has_started_all
-
-    @property
-    def _has_started_all(self) -> bool:
-        """Whether the application cannot be expected to start more queries: all its threads wait,
-        or there has been no new query for a long time. Before the first query, an application may
-        take any time.
-        """
-        with self._lock:
-            quiet, waiting, began = (
-                self._clock() - self._changed_at,
-                set(self._waiting),
-                bool(self._queries),
-            )
-        if began and quiet >= _NEXT_QUERY_SECONDS:
-            return True
-        wait = bool(waiting) and quiet >= _IDLE_GRACE_SECONDS
-        return wait and not self._application_works(waiting)
+        return unwritten and not self.has_started_all
 
     @property
     def waits_for(self) -> str:

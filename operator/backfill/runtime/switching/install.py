@@ -13,9 +13,11 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+from pyspark.sql.readwriter import DataFrameReader
+from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from backfill.runtime.queries.progress_listener import ListenedSessions, ProgressListener
-from backfill.runtime.queries.run import Run, failed
+from backfill.runtime.queries.run import ProgramRun, Run, failed
 from backfill.runtime.session_conf import context_conf
 from backfill.runtime.switching.batch_writers import merge_into, write, write_to
 from backfill.runtime.switching.frames import SourceFrames
@@ -39,20 +41,30 @@ def install(
     listeners = ListenedSessions(lambda: ProgressListener(run.tracker.commit))
     frames, static = SourceFrames(run.settings), StaticTables(run)
 
-    def read_stream(spark: SparkSession) -> SwitchedReader:
-        return SwitchedReader(spark, run, frames)
+    install_with(
+        run,
+        context_started,
+        read_stream=lambda spark: SwitchedReader(spark, run, frames),
+        read=lambda spark: SwitchedBatchReader(spark, run, static),
+        write_stream=lambda frame: writer(frame, run, listeners.listen),
+    )
 
-    def read(spark: SparkSession) -> SwitchedBatchReader:
-        return SwitchedBatchReader(spark, run, static)
+
+def install_with(
+    run: ProgramRun,
+    context_started: Callable[[], None],
+    *,
+    read_stream: Callable[[SparkSession], DataStreamReader],
+    read: Callable[[SparkSession], DataFrameReader],
+    write_stream: Callable[[DataFrame], DataStreamWriter],
+) -> None:
+    """The same with other readers and writers."""
 
     def table(spark: SparkSession, tableName: str) -> DataFrame:  # noqa: N803 - Spark's interface
         return read(spark).table(tableName)
 
     def streams(spark: SparkSession) -> SwitchedQueryManager:
         return SwitchedQueryManager(spark._jsparkSession.streams(), run)
-
-    def write_stream(frame: DataFrame) -> SwitchedWriter:
-        return writer(frame, run, listeners.listen)
 
     _replace(SparkSession, "readStream", property(read_stream))
     _replace(SparkSession, "read", property(read))
@@ -71,7 +83,7 @@ def _replace(owner: type, name: str, value: Any) -> None:
 
 
 def _starting(
-    original: Callable[..., None], run: Run, context_started: Callable[[], None]
+    original: Callable[..., None], run: ProgramRun, context_started: Callable[[], None]
 ) -> Callable[..., None]:
     signature = inspect.signature(original)
 
@@ -87,15 +99,17 @@ def _starting(
     return start
 
 
-def _stopping(original: Callable[[SparkContext], None], run: Run) -> Callable[[SparkContext], None]:
+def _stopping(
+    original: Callable[[SparkContext], None], run: ProgramRun
+) -> Callable[[SparkContext], None]:
     def stop(self: SparkContext) -> None:
         """Waits for the run if the application ends early;
         ends the run if the application has failed.
         """
         error = sys.exc_info()[1]
-        if run.queries and isinstance(error, Exception):
+        if run.began and isinstance(error, Exception):
             run.end(failed(f"{type(error).__name__}: {error}", error))
-        elif run.queries:
+        elif run.began:
             run.application_waits()
             run.over.wait()
         original(self)

@@ -72,6 +72,20 @@ class Target:
         return f"{query}, which writes{where}{how}"
 
 
+def subscribed_topics(options: Mapping[str, str]) -> list[str]:
+    """The topics of a Kafka reader, in its order.
+
+    ``options`` are those of the reader, with names in lower case.
+
+    Raises:
+        UnsupportedProgram: the subscription is not a list of topics, or headers are requested.
+    """
+    topics, problems = _subscription(options)
+    if problems:
+        raise UnsupportedProgram(problems)
+    return topics
+
+
 def kafka_sources(options: Mapping[str, str], sources: Sequence[Source]) -> list[Source]:
     """The sources that replace the topics of a Kafka reader, in the order of its topics.
 
@@ -81,6 +95,26 @@ def kafka_sources(options: Mapping[str, str], sources: Sequence[Source]) -> list
         UnsupportedProgram: the subscription is not a list of topics that sources replace, or
             headers are requested.
     """
+    topics, problems = _subscription(options)
+    replaced = {
+        topic: [source for source in sources if source.live and source.live.kafka.topic == topic]
+        for topic in topics
+    }
+    problems += [
+        Problem(
+            "spec.sources",
+            f"no source replaces the Kafka topic {topic}",
+            f"add a source with live.kafka.topic: {topic}",
+        )
+        for topic, found in replaced.items()
+        if not found
+    ]
+    if problems:
+        raise UnsupportedProgram(problems)
+    return [source for found in replaced.values() for source in found]
+
+
+def _subscription(options: Mapping[str, str]) -> tuple[list[str], list[Problem]]:
     problems = [
         Problem("", f"readStream of format kafka {what}", "subscribe to topics by name")
         for option, what in _KAFKA_CHOICES.items()
@@ -103,22 +137,7 @@ def kafka_sources(options: Mapping[str, str], sources: Sequence[Source]) -> list
                 "subscribe to topics by name",
             )
         )
-    replaced = {
-        topic: [source for source in sources if source.live and source.live.kafka.topic == topic]
-        for topic in topics
-    }
-    problems += [
-        Problem(
-            "spec.sources",
-            f"no source replaces the Kafka topic {topic}",
-            f"add a source with live.kafka.topic: {topic}",
-        )
-        for topic, found in replaced.items()
-        if not found
-    ]
-    if problems:
-        raise UnsupportedProgram(problems)
-    return [source for found in replaced.values() for source in found]
+    return topics, problems
 
 
 def table_source(table: str, sources: Sequence[Source]) -> Source:

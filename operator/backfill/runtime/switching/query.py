@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from backfill.runtime.queries.run import Run
+from backfill.runtime.queries.run import ProgramRun
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class _UntilTheEnd(StreamingQuery):
     flush, because its open results are still counted.
     """
 
-    _run: Run
+    _run: ProgramRun
 
     @property
     def isActive(self) -> bool:
@@ -59,7 +59,7 @@ class _UntilTheEnd(StreamingQuery):
 class SwitchedQuery(_UntilTheEnd):
     """A streaming query as the application sees it."""
 
-    def __init__(self, jsq: JavaObject, run: Run):
+    def __init__(self, jsq: JavaObject, run: ProgramRun):
         super().__init__(jsq)
         self._run = run
 
@@ -79,7 +79,7 @@ class _WithoutStream(StreamingQuery):
 
     _message: str
 
-    def __init__(self, name: str | None, run: Run):
+    def __init__(self, name: str | None, run: ProgramRun):
         self._name = name
         self._run = run
         self._id, self._run_id = str(uuid4()), str(uuid4())
@@ -129,7 +129,7 @@ class LeftOutQuery(_WithoutStream):
 
     _message = "Left out of the backfill"
 
-    def __init__(self, name: str | None, run: Run):
+    def __init__(self, name: str | None, run: ProgramRun):
         super().__init__(name, run)
         self._stopped = threading.Event()
 
@@ -163,7 +163,7 @@ class BatchQuery(_UntilTheEnd, _WithoutStream):
 class SwitchedQueryManager(StreamingQueryManager):
     """``spark.streams``, with the queries as the application sees them."""
 
-    def __init__(self, jsqm: JavaObject, run: Run):
+    def __init__(self, jsqm: JavaObject, run: ProgramRun):
         super().__init__(jsqm)
         self._run = run
 
@@ -172,13 +172,11 @@ class SwitchedQueryManager(StreamingQueryManager):
         """All queries until the run has ended, then none."""
         if self._run.over.is_set():
             return []
-        left_out = [query for query in self._run.queries_left_out if query.isActive]
-        return [*(query.view for query in self._run.queries), *left_out]
+        return [query for query in self._run.views if query.isActive]
 
     def get(self, id: str) -> StreamingQuery | None:
         """The query with this id."""
-        known = [*(query.view for query in self._run.queries), *self._run.queries_left_out]
-        return next((query for query in known if query.id == id), None)
+        return next((query for query in self._run.views if query.id == id), None)
 
     def awaitAnyTermination(self, timeout: int | None = None) -> bool | None:
         """Waits for the end of the run, since all its queries end together.

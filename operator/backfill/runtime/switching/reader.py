@@ -4,7 +4,7 @@ comes from history.
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,23 +14,32 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from backfill.api.errors import BadInput, Problem, UnsupportedProgram
 from backfill.api.source import Source
 from backfill.runtime import named_sources
-from backfill.runtime.queries.run import Run
+from backfill.runtime.queries.run import ProgramRun, Run
 from backfill.runtime.session_conf import in_session
 from backfill.runtime.source.data_source import FORMAT as SOURCE_FORMAT
 from backfill.runtime.switching.frames import SourceFrames
 from backfill.runtime.switching.matching import kafka_sources, named_source, table_source
-from backfill.runtime.switching.static_tables import StaticTables
+
+RECORD_KINDS = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+}
+"""The columns of Spark's Kafka source, with their types."""
 
 
-class SwitchedReader(DataStreamReader):
-    """A stream reader that returns the sources of the resource. It does not pass options on, since
-    they may contain credentials.
+class ReplacedReader(DataStreamReader):
+    """A stream reader that keeps what it is called with, and gives something else. It does not pass
+    options on, since they may contain credentials.
     """
 
-    def __init__(self, spark: SparkSession, run: Run, frames: SourceFrames):
+    def __init__(self, spark: SparkSession, run: ProgramRun):
         super().__init__(spark)
         self._run = run
-        self._frames = frames
         self._source_format: str | None = None
         self._source_options: dict[str, str] = {}
 
@@ -63,7 +72,7 @@ class SwitchedReader(DataStreamReader):
     def load(
         self, path: str | None = None, format: str | None = None, schema: Any = None, **options: Any
     ) -> DataFrame:
-        """The frame of the source that replaces what is read."""
+        """The frame that replaces what is read."""
         if format is not None and self.format(format) is not self:
             return DataStreamReader(self._spark).load(path, format, schema, **options)
         self.options(**options)
@@ -71,7 +80,7 @@ class SwitchedReader(DataStreamReader):
             self.option("path", path)
         try:
             with in_session(self._spark, self._run.settings):
-                return self._load()
+                return self._replacement()
         except BadInput as error:
             raise self._run.refuse(error) from None
 
@@ -107,7 +116,23 @@ class SwitchedReader(DataStreamReader):
         """Refused: change feeds are not replaced."""
         self._refuse_format(f"changes of {tableName}")
 
-    def _load(self) -> DataFrame:
+    def _replacement(self) -> DataFrame:
+        raise NotImplementedError
+
+    def _refuse_format(self, what: str) -> NoReturn:
+        raise self._run.refuse(not_switched(what))
+
+
+class SwitchedReader(ReplacedReader):
+    """A stream reader that returns the sources of the resource."""
+
+    _run: Run
+
+    def __init__(self, spark: SparkSession, run: Run, frames: SourceFrames):
+        super().__init__(spark, run)
+        self._frames = frames
+
+    def _replacement(self) -> DataFrame:
         sources, options = self._run.settings.sources, self._source_options
         match self._source_format:
             case "kafka":
@@ -122,7 +147,7 @@ class SwitchedReader(DataStreamReader):
                     if options.get("shape") == "kafka"
                     else self._rows(source.name)
                 )
-        raise _not_switched(self._source_format)
+        raise not_switched(self._source_format)
 
     def _topics(self) -> DataFrame:
         """The sources of the topics. If there are queries that are not run, a topic without a
@@ -137,7 +162,7 @@ class SwitchedReader(DataStreamReader):
             if not settings.ignored_queries:
                 raise
             self._run.unreplaced.extend(error.problems)
-            return _unread_topic(self._spark)
+            return unread_topic(self._spark)
 
     def _go_on_with(self, sources: Sequence[Source]) -> None:
         """Keeps how the program reads Kafka, where its queries go on with live traffic."""
@@ -167,14 +192,21 @@ class SwitchedReader(DataStreamReader):
             DataFrame.union, [self._frames.kafka(self._spark, source.name) for source in sources]
         )
 
-    def _refuse_format(self, what: str) -> NoReturn:
-        raise self._run.refuse(_not_switched(what))
+
+class Tables(Protocol):
+    """What tables are read from that the application reads once."""
+
+    def frame(self, spark: SparkSession, written: str) -> DataFrame | None:
+        """The rows of a table by the application's name for it; None if Spark reads it."""
+
+    def by_spark(self, written: str, read: Callable[[], DataFrame]) -> DataFrame:
+        """What Spark reads by itself."""
 
 
 class SwitchedBatchReader(DataFrameReader):
     """A batch reader that does not read production's Kafka, and reads static tables as planned."""
 
-    def __init__(self, spark: SparkSession, run: Run, static: StaticTables):
+    def __init__(self, spark: SparkSession, run: ProgramRun, static: Tables):
         super().__init__(spark)
         self._run = run
         self._static = static
@@ -229,23 +261,18 @@ class SwitchedBatchReader(DataFrameReader):
         return self._static.by_spark(written, by_spark) if found is None else found
 
 
-def _unread_topic(spark: SparkSession) -> DataFrame:
+def unread_topic(spark: SparkSession) -> DataFrame:
     """A stream with the columns of Spark's Kafka source that is never read, so that queries that
     are not run can be defined on it.
     """
     records = DataStreamReader(spark).format("rate").load()
-    kinds = {
-        "key": "binary",
-        "value": "binary",
-        "topic": "string",
-        "partition": "int",
-        "offset": "bigint",
-    }
-    nothing = [F.lit(None).cast(kind).alias(name) for name, kind in kinds.items()]
-    return records.select(*nothing, "timestamp", F.lit(0).alias("timestampType"))
+    return records.select(
+        [F.lit(None).cast(kind).alias(name) for name, kind in RECORD_KINDS.items()]
+    )
 
 
-def _not_switched(format: str | None) -> UnsupportedProgram:
+def not_switched(format: str | None) -> UnsupportedProgram:
+    """The error for a format that history does not replace."""
     what = f"readStream of format {format}" if format else "readStream without a format"
     fix = (
         "read Kafka topics, tables that are sources, or sources by name with"

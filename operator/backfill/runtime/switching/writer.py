@@ -23,7 +23,7 @@ from backfill.runtime.handoff.hand_over import check_query
 from backfill.runtime.queries.checkpoints import checkpoint_of, committed_steps
 from backfill.runtime.queries.clock import comparison_with_clock
 from backfill.runtime.queries.logical_plan import columns_used, sources_read
-from backfill.runtime.queries.run import Destination, Run, StartedQuery, identity
+from backfill.runtime.queries.run import Destination, ProgramRun, Run, StartedQuery, identity
 from backfill.runtime.queries.tracker import Traits
 from backfill.runtime.session_conf import in_session
 from backfill.runtime.sink import redirect, sink_settings
@@ -76,16 +76,12 @@ class CapturedFunction:
     traits: Traits
 
 
-class SwitchedWriter(DataStreamWriter):
-    """A stream writer that only keeps what it is called with.
+class ReplacedWriter(DataStreamWriter):
+    """A stream writer that only keeps what it is called with, and starts something else."""
 
-    The query that it starts writes into a branch.
-    """
-
-    def __init__(self, frame: DataFrame, run: Run, listen: Callable[[DataFrame], None]):
+    def __init__(self, frame: DataFrame, run: ProgramRun):
         super().__init__(frame)
         self._run = run
-        self._listen = listen
         self._target = Target()
         self._function: Callable[[DataFrame, int], None] | None = None
 
@@ -150,7 +146,7 @@ class SwitchedWriter(DataStreamWriter):
         queryName: str | None = None,
         **options: Any,
     ) -> StreamingQuery:
-        """Starts the query, which writes into the branch of the matching output."""
+        """Starts what replaces the query."""
         self.options(**options)
         given = {
             "table": path,
@@ -172,7 +168,7 @@ class SwitchedWriter(DataStreamWriter):
             return self._leave_out(reason)
         try:
             with in_session(self._df.sparkSession, self._run.settings):
-                return self._start()
+                return self._replacement()
         except BadInput as error:
             raise self._run.refuse(error) from None
 
@@ -195,7 +191,29 @@ class SwitchedWriter(DataStreamWriter):
             )
         return query
 
-    def _start(self) -> StreamingQuery:
+    def _checkpoint_location(self) -> str | None:
+        """Where Spark would look for the query's checkpoint; None if the program does not say."""
+        given, hand_off = self._target, self._run.settings.hand_off
+        if given.checkpoint is not None or hand_off is None or given.query_name is None:
+            return given.checkpoint
+        base = self._df.sparkSession.conf.get("spark.sql.streaming.checkpointLocation", None)
+        base = base or hand_off.checkpoint_location
+        return f"{base}/{given.query_name}" if base else None
+
+    def _replacement(self) -> StreamingQuery:
+        raise NotImplementedError
+
+
+class SwitchedWriter(ReplacedWriter):
+    """A stream writer whose query writes into the branch of the matching output."""
+
+    _run: Run
+
+    def __init__(self, frame: DataFrame, run: Run, listen: Callable[[DataFrame], None]):
+        super().__init__(frame, run)
+        self._listen = listen
+
+    def _replacement(self) -> StreamingQuery:
         if self._function is not None:
             return self._start_function(self._function)
         run = self._run
@@ -285,15 +303,6 @@ class SwitchedWriter(DataStreamWriter):
         started = self._started_stream(writer, target.query, target.output.name, query.checkpoint)
         run.started(replace(started, changes=choice.output_mode is not None))
         return started.view
-
-    def _checkpoint_location(self) -> str | None:
-        """Where Spark would look for the query's checkpoint; None if the program does not say."""
-        given, hand_off = self._target, self._run.settings.hand_off
-        if given.checkpoint is not None or hand_off is None or given.query_name is None:
-            return given.checkpoint
-        base = self._df.sparkSession.conf.get("spark.sql.streaming.checkpointLocation", None)
-        base = base or hand_off.checkpoint_location
-        return f"{base}/{given.query_name}" if base else None
 
     def _check_hand_off(self, name: str, output: str | None, sources: Set[str]) -> None:
         run = self._run

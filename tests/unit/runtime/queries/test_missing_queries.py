@@ -57,7 +57,7 @@ def run(header: PlanHeader, clock: FakeClock, threads: Threads) -> Run:
 
 
 def _start(run: Run, output: str) -> None:
-    handle: Any = SimpleNamespace(_jsq=None)
+    handle: Any = SimpleNamespace(_jsq=None, isActive=True)
     run.started(StartedQuery(output, output, "", handle, handle, handle))
 
 

@@ -1,0 +1,285 @@
+"""Proposes a Backfill for an application: what it reads and writes, where that is kept, and how
+much to read around the window.
+"""
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import yaml
+from pydantic import JsonValue, ValidationError
+from rich.console import Console
+
+from backfill.api.application import Application, application_name, metadata_of, read_application
+from backfill.api.backfill import Backfill
+from backfill.api.errors import BackfillError, BadInput, InvalidManifest, Problem
+from backfill.api.manifests.backfill_manifest import load_manifests
+from backfill.api.manifests.documents import Document, read_documents
+from backfill.api.quantities import parse_time
+from backfill.api.spec import Window
+from backfill.cli.asking import ask, check_answered
+from backfill.cli.dry_run import dry_run
+from backfill.cli.exit_status import SUCCEEDED
+from backfill.cli.explain import explain
+from backfill.cli.installed import SPARK, TABLES, require
+from backfill.cli.proposal.manifest import TODO, About, manifest
+from backfill.cli.proposal.tables import Proposal, propose
+from backfill.cli.proposal.times import times
+from backfill.controller.driver import Launch
+from backfill.iceberg.failures import reason
+from backfill.iceberg.listing import KnownTables
+from backfill.planning.lateness import Lags, measure_lags
+from backfill.planning.workspace import Workspace
+from backfill.protocol.explanation import ExplainedQuery
+from backfill.protocol.survey import SURVEY_FILE, Survey
+
+_APPLICATION = "SparkApplication"
+_MODULE = "backfill.runtime.survey"
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+
+
+class _Lake:
+    """The tables of the catalogs, with their columns as text."""
+
+    def __init__(self, tables: KnownTables):
+        self._tables = tables
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self._tables.names
+
+    def find(self, written: str) -> str | None:
+        return self._tables.find(written)
+
+    def columns(self, name: str) -> Mapping[str, str]:
+        schema = self._tables.load(name).schema()
+        return {column: str(schema.find_type(column)) for column in schema.column_names}
+
+
+def propose_backfill(
+    application: str, window: str, output: Path | None, namespace: str | None
+) -> int:
+    """Writes the manifest to a file or to standard output, with the application's own.
+
+    Raises:
+        BadInput: with every problem of the arguments, or of the program.
+        BackfillError: the program failed.
+    """
+    require(*TABLES, SPARK)
+    stretch, err = _window(window), Console(stderr=True)
+    if output is not None and output.exists():
+        raise BadInput(Problem("--output", f"{output} is there already", "name another file"))
+    document, text = _application_document(application)
+    found = read_application(document, Path(application).parent, namespace or "default")
+    namespace = namespace or _given_namespace(document)
+    about = About(_name_of(found.name, stretch), namespace, found.name, stretch)
+    with err.status("runs the program until its queries start"):
+        survey = _survey(found, stretch)
+    tables = KnownTables()
+    with err.status("looks for its tables"):
+        proposal = propose(survey, _Lake(tables))
+        lags, unmeasured = _lags(proposal, tables, stretch)
+
+    def described(explained: Sequence[ExplainedQuery] | None, notes: Sequence[str]) -> str:
+        lengths = times(proposal, explained, lags)
+        return manifest(about, proposal, lengths, lags, [*notes, *unmeasured])
+
+    explained, notes = _explained(described(None, ()), found, proposal, err)
+    written = described(explained, [*tables.problems, *notes])
+    _parsed(written)
+    _write(_application_text(document, text, application, output), written, output)
+    _tell(written, output, err)
+    return SUCCEEDED
+
+
+def _window(given: str) -> Window:
+    """The window of ``START/END``."""
+    fix = "write it as 2021-07-11T00:00:00Z/2021-07-12T00:00:00Z, or as two dates"
+    start, slash, end = given.partition("/")
+    if not slash:
+        raise BadInput(Problem("--window", f'"{given}" is not START/END', fix))
+    try:
+        moments = [
+            parse_time(f"{each}T00:00:00Z" if _DATE.fullmatch(each) else each)
+            for each in (start, end)
+        ]
+    except ValueError as error:
+        raise BadInput(Problem("--window", f'"{given}": {error}', fix)) from None
+    try:
+        return Window(start=moments[0], end=moments[1])
+    except ValidationError:
+        message = f'"{given}": the end is not after the start'
+        raise BadInput(Problem("--window", message, fix)) from None
+
+
+def _application_document(given: str) -> tuple[Document, str | None]:
+    """The SparkApplication of a file, and the text of the file if it holds nothing else."""
+    file = Path(given)
+    if not file.is_file():
+        raise BadInput(
+            Problem(
+                "--application",
+                f"there is no file {given}",
+                "for a SparkApplication of a cluster: kubectl get sparkapplication"
+                f" {file.name} -o yaml > {file.name}.yaml, set mainApplicationFile there to the"
+                " main program on this machine, and name that file",
+            )
+        )
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(Problem("--application", f"{file} cannot be read: {error}")) from None
+    documents = read_documents(text, given)
+    found = [each for each in documents if each.get("kind") == _APPLICATION]
+    if len(found) != 1:
+        names = ", ".join(map(application_name, found)) or "none"
+        raise BadInput(
+            Problem(
+                "--application",
+                f"{file} must hold one {_APPLICATION}; there is {names}",
+                "name the manifest of the production application",
+            )
+        )
+    return found[0], text if len(documents) == 1 else None
+
+
+def _given_namespace(document: Document) -> str | None:
+    namespace = metadata_of(document).get("namespace")
+    return str(namespace) if namespace else None
+
+
+def _name_of(application: str, window: Window) -> str:
+    name = re.sub(r"[^a-z0-9]+", "-", application.lower()).strip("-")
+    return f"{name[:52].rstrip('-')}-{window.start:%Y-%m-%d}"
+
+
+def _survey(application: Application, window: Window) -> Survey:
+    """What the program reads and writes."""
+    nothing_known = Backfill.model_validate(
+        {
+            "metadata": {"name": "survey"},
+            "spec": {
+                "applicationRef": {"name": application.name},
+                "window": window,
+                # required, and not looked at
+                "sources": [{"name": "any", "table": "any.any.any", "timestampColumn": "any"}],
+            },
+        }
+    )
+    with tempfile.TemporaryDirectory(prefix="backfill-init-") as directory:
+        nowhere = Workspace(directory)
+        launch = Launch(1, nothing_known, "none", nowhere, nowhere)
+        found = ask(_MODULE, SURVEY_FILE, application, launch)
+    survey = Survey.model_validate_json(found)
+    check_answered(survey.reason, survey.message)
+    if not survey.queries or not survey.inputs:
+        missing = "reads no Kafka topic and no table as a stream"
+        if survey.inputs:
+            missing = "starts no query that writes somewhere"
+        raise BadInput(
+            Problem("", f"the main program of {application.name} {missing}", "check its arguments")
+        )
+    return survey
+
+
+def _lags(
+    proposal: Proposal, tables: KnownTables, window: Window
+) -> tuple[dict[str, Lags], list[str]]:
+    """By source how late its rows arrived, and why that could not be measured."""
+    lags, problems = {}, []
+    for source in proposal.sources:
+        if source.event_column is None or source.timestamp_unit is not None:
+            continue
+        if not source.found:
+            continue
+        try:
+            table = tables.load(source.table.value)
+            found = measure_lags(table, source.event_column, source.timestamp_column.value, window)
+        except Exception as error:  # whatever PyIceberg raises for files
+            problems.append(
+                f"How late rows of {source.table.value} arrived could not be measured:"
+                f" {reason(error)}"
+            )
+            continue
+        if found is not None:
+            lags[source.name] = found
+    return lags, problems
+
+
+def _explained(
+    text: str, application: Application, proposal: Proposal, err: Console
+) -> tuple[tuple[ExplainedQuery, ...] | None, list[str]]:
+    """What the queries depend on if the manifest is used, or why that is unknown."""
+    if not proposal.found:
+        return None, []
+    backfill = _parsed(text)
+    with tempfile.TemporaryDirectory(prefix="backfill-init-") as directory:
+        workspace = Workspace(directory)
+        try:
+            header = dry_run(backfill, workspace, err)
+            with err.status("finds out what results depend on"):
+                return explain(backfill, application, header.plan_id, workspace), []
+        except BadInput as error:
+            return None, [f"backfill plan says: {each}" for each in error.problems]
+        except BackfillError as error:
+            return None, [f"backfill plan failed: {error}"]
+
+
+def _parsed(text: str) -> Backfill:
+    """The manifest as it will be read."""
+    try:
+        return load_manifests(text, require_application=False).backfill
+    except InvalidManifest as error:
+        raise BackfillError(f"the proposal would not be valid:\n{error}\n\n{text}") from error
+
+
+def _application_text(
+    document: Document, text: str | None, application: str, output: Path | None
+) -> str:
+    """The application's manifest, with the paths that it needs where the result is."""
+    base = Path(application).resolve().parent
+    if output is None or output.resolve().parent == base:
+        return text if text is not None else yaml.safe_dump(document, sort_keys=False)
+    return yaml.safe_dump(_with_paths(document, base), sort_keys=False)
+
+
+def _with_paths(document: Document, base: Path) -> Document:
+    """The resource with the paths of its program's files in full."""
+
+    def located(given: JsonValue) -> JsonValue:
+        if isinstance(given, list):
+            return [located(each) for each in given]
+        is_path = isinstance(given, str) and "://" not in given
+        return str((base / str(given)).resolve()) if is_path else given
+
+    def with_located(fields: JsonValue, *keys: str) -> JsonValue:
+        if not isinstance(fields, dict):
+            return fields
+        return fields | {key: located(fields[key]) for key in keys if key in fields}
+
+    spec = with_located(document.get("spec"), "mainApplicationFile")
+    if isinstance(spec, dict) and "deps" in spec:
+        spec = spec | {"deps": with_located(spec["deps"], "pyFiles", "jars")}
+    return {**document, "spec": spec}
+
+
+def _write(application: str, written: str, output: Path | None) -> None:
+    text = f"{application.rstrip()}\n---\n{written}"
+    if output is None:
+        print(text, end="")  # noqa: T201
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+def _tell(written: str, output: Path | None, err: Console) -> None:
+    open_questions = sum(line.strip().startswith(f"# {TODO}") for line in written.splitlines())
+    where = "FILE" if output is None else str(output)
+    left = (
+        f"{open_questions} lines with TODO are yours to decide; then"
+        if open_questions
+        else "Everything was found. Choose publish.mode, then"
+    )
+    err.print(
+        f"{left}: backfill plan --explain {where}", highlight=False, markup=False, soft_wrap=True
+    )

@@ -1,0 +1,1 @@
+"""Proposes a Backfill: pure functions from what was found of a program and its tables."""

@@ -1,0 +1,235 @@
+"""Writes a proposed Backfill as a manifest with comments."""
+
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from backfill.api.backfill import API_VERSION, KIND
+from backfill.api.quantities import format_duration, format_time
+from backfill.api.spec import Window
+from backfill.cli.proposal.tables import Chosen, Proposal, ProposedOutput, ProposedSource
+from backfill.cli.proposal.times import Times, measured
+from backfill.planning.lateness import Lags
+from backfill.protocol.survey import SurveyedQuery
+
+_WIDTH = 100
+_PLAIN = re.compile(r"[A-Za-z][\w./-]*")
+_NOT_TEXT = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+TODO = "TODO: "
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A value with comments above it."""
+
+    value: Any
+    comments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the Backfill is called, and what it is for."""
+
+    name: str
+    namespace: str | None
+    application: str
+    window: Window
+
+
+def manifest(
+    about: About,
+    proposal: Proposal,
+    times: Times,
+    lags: Mapping[str, Lags],
+    notes: Sequence[str] = (),
+) -> str:
+    """The text of the manifest. ``notes`` go above it: what could not be found out."""
+    window = about.window
+    spec = {
+        "applicationRef": {"name": about.application},
+        "window": {
+            "start": format_time(window.start),
+            "end": format_time(window.end),
+            "warmUp": _said(times.warm_up),
+            "drain": _said(times.drain),
+        },
+        "sources": [_source(each, lags.get(each.name)) for each in proposal.sources],
+        **_static_tables(proposal),
+        "ordering": {"allowedLateness": _said(times.allowed_lateness)},
+        "outputs": [_output(each) for each in proposal.outputs],
+        **_ignored(proposal),
+    }
+    metadata = {"name": about.name}
+    if about.namespace is not None:
+        metadata["namespace"] = about.namespace
+    head = [
+        "Proposed by `backfill init`. What was found is said above each value; lines with TODO are"
+        " yours to decide.",
+        *(f"{TODO}{note}" for note in (*proposal.unsolved, *notes)),
+    ]
+    document = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+    return "\n".join([*_commented(tuple(head), 0), *_lines(document, 0)]) + "\n"
+
+
+def _said(chosen: Chosen, *more: str) -> Said:
+    todo = (f"{TODO}{each}" for each in chosen.todo)
+    return Said(chosen.value, (*chosen.why, *more, *todo))
+
+
+def _source(source: ProposedSource, lags: Lags | None) -> Said:
+    read = source.read
+    fields: dict[str, Any] = {
+        "name": source.name,
+        "table": _said(source.table),
+        "timestampColumn": _said(
+            source.timestamp_column, *([] if lags is None else [measured(source, lags)])
+        ),
+    }
+    if source.timestamp_unit is not None:
+        fields["timestampUnit"] = source.timestamp_unit
+    if source.kafka:
+        fields["kafka"] = Said(dict(source.kafka), ("Where a record was in Kafka, by the names.",))
+    topic = read.name if read.kind == "Topic" else read.topic
+    if topic is not None:
+        live: dict[str, Any] = {"topic": topic}
+        if (value := _value(source)) is not None:
+            live["value"] = value
+        fields["live"] = {"kafka": live}
+    what = {"Topic": "topic", "Table": "table", "Named": "source"}[read.kind]
+    return Said(fields, (f"The {what} {read.name}.",))
+
+
+def _value(source: ProposedSource) -> Said | None:
+    """How rows become the values of records; None for the default, JSON."""
+    read = source.read
+    if source.value_column is not None:
+        return Said(
+            {"format": "column", "column": source.value_column},
+            ("The table keeps the values as they were.",),
+        )
+    if read.value == "Avro":
+        fields: dict[str, Any] = {"format": "avro", "schema": read.avro_schema}
+        if read.framed:
+            todo = "The ID of the schema in production's registry."
+            fields |= {"framing": "Confluent", "schemaId": Said(0, (f"{TODO}{todo}",))}
+        return Said(fields, ("The program decodes values with from_avro and this schema.",))
+    if read.value == "Unknown" and read.kind == "Topic":
+        todo = (
+            "How the program decodes values could not be seen. JSON is assumed; if it is not, set"
+            " format, and schema or column."
+        )
+        return Said({"format": "json"}, (f"{TODO}{todo}",))
+    return None
+
+
+def _output(output: ProposedOutput) -> Said:
+    fields: dict[str, Any] = {"name": output.name, "table": _said(output.table)}
+    if output.timestamp_column is not None:
+        fields["timestampColumn"] = _said(output.timestamp_column)
+    if output.keys is not None:
+        fields["keys"] = Said(output.keys.value.split(","), _said(output.keys).comments)
+    choose = (
+        "None leaves the result in its branch, to be looked at. Append adds it to the table,"
+        " Replace replaces the window, Upsert the rows with the same keys.",
+    )
+    fields["publish"] = {"mode": Said("None", choose)}
+    comments = [_query(output.query)]
+    if output.timestamp_column is None:
+        comments.append(
+            f"{TODO}No column was found that says to which time a row belongs. Name it in"
+            " timestampColumn; without it every row counts as one of the window."
+        )
+    return Said(fields, tuple(comments))
+
+
+def _query(query: SurveyedQuery) -> str:
+    """What is known of a query, in a sentence."""
+    if query.function is not None:
+        name = f"The query {query.name}, whose batches a function writes"
+    else:
+        name = f"The query {query.name}" if query.name else "A query without a name"
+    parts = [f"{name}, reads {', '.join(query.inputs)}"]
+    parts += [
+        f"watermark of {format_duration(timedelta(seconds=each.delay_seconds))} on {each.column}"
+        for each in query.watermarks
+    ]
+    parts += query.joins
+    if query.groups_by:
+        parts.append(f"groups by {', '.join(query.groups_by)}")
+    if query.output_mode != "append":
+        parts.append(f"output mode {query.output_mode}")
+    return f"{'; '.join(parts)}."
+
+
+def _static_tables(proposal: Proposal) -> dict[str, Any]:
+    tables = proposal.survey.static_tables
+    if not tables:
+        return {}
+    listed = [{"table": table, "asOf": "now"} for table in tables]
+    why = (
+        "Tables that the program reads once.",
+        f"{TODO}Should they be read as they are now, or as of the window? Then write asOf: window.",
+    )
+    return {"staticTables": Said(listed, why)}
+
+
+def _ignored(proposal: Proposal) -> dict[str, Any]:
+    listed = [_said(each) for each in proposal.ignored]
+    return {"ignoredQueries": listed} if listed else {}
+
+
+def _lines(value: Mapping[str, Any], indent: int) -> Iterator[str]:
+    """The lines of a mapping."""
+    pad = " " * indent
+    for key, each in value.items():
+        comments, inner = (each.comments, each.value) if isinstance(each, Said) else ((), each)
+        yield from _commented(comments, indent)
+        if isinstance(inner, Mapping):
+            yield f"{pad}{key}:"
+            yield from _lines(inner, indent + 2)
+        elif isinstance(inner, list) and not all(isinstance(one, str) for one in inner):
+            yield f"{pad}{key}:"
+            for one in inner:
+                yield from _item(one, indent + 2)
+        elif isinstance(inner, list):
+            yield f"{pad}{key}: [{', '.join(map(_scalar, inner))}]"
+        else:
+            yield f"{pad}{key}: {_scalar(inner)}"
+
+
+def _item(value: Any, indent: int) -> Iterator[str]:
+    """The lines of an element of a list."""
+    comments, inner = (value.comments, value.value) if isinstance(value, Said) else ((), value)
+    yield from _commented(comments, indent)
+    if not isinstance(inner, Mapping):
+        yield f"{' ' * indent}- {_scalar(inner)}"
+        return
+    first, *others = _lines(inner, indent + 2)
+    yield f"{' ' * indent}- {first.lstrip()}"
+    yield from others
+
+
+def _commented(comments: Sequence[str], indent: int) -> Iterator[str]:
+    prefix = f"{' ' * indent}# "
+    for comment in comments:
+        text = " ".join(comment.split())
+        yield from textwrap.wrap(
+            text,
+            _WIDTH,
+            initial_indent=prefix,
+            subsequent_indent=prefix + ("  " if text.startswith(TODO) else ""),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
+
+def _scalar(value: object) -> str:
+    if not isinstance(value, str):
+        return json.dumps(value)
+    plain = _PLAIN.fullmatch(value) and value.lower() not in _NOT_TEXT
+    duration = re.fullmatch(r"(\d+(d|h|ms|m|s))+", value)
+    return value if plain or duration else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,90 @@
+"""The tables of all catalogs in PyIceberg's configuration, by name."""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyiceberg.utils.config import Config
+
+from backfill.api.errors import InvalidPlanInput
+from backfill.iceberg.catalog_problems import catalog_problem
+from backfill.iceberg.catalogs import open_catalog
+from backfill.iceberg.failures import reason
+from backfill.iceberg.tables import Catalogs
+
+_MOST_TABLES = 10_000
+_DEEPEST = 4
+"""Levels of namespaces that are looked into."""
+
+
+class KnownTables:
+    """The tables of the configured catalogs, each listed once and loaded when it is asked for."""
+
+    def __init__(self, configured: Callable[[], list[str]] = lambda: Config().get_known_catalogs()):
+        """``configured`` gives the names of the catalogs."""
+        self._configured = configured
+        self._catalogs = Catalogs()
+        self._loaded: dict[str, Table] = {}
+        self.problems: list[str] = []
+        """Why catalogs could not be listed, and where not all of their tables are known."""
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """All tables as ``catalog.namespace.table``, sorted."""
+        return tuple(sorted(name for catalog in self._configured() for name in self._of(catalog)))
+
+    def find(self, written: str) -> str | None:
+        """The table that a program means, which may leave out the catalog; None if there is none or
+        if several have this name.
+        """
+        wanted = written.replace("`", "").lower()
+        found = [
+            name for name in self.names if wanted in {name.lower(), name.lower().partition(".")[2]}
+        ]
+        return found[0] if len(found) == 1 else None
+
+    def load(self, name: str) -> Table:
+        """A table by its full name.
+
+        Raises:
+            InvalidPlanInput: it cannot be loaded.
+        """
+        if name not in self._loaded:
+            self._loaded[name] = self._catalogs.load_table(name, "")
+        return self._loaded[name]
+
+    def _of(self, name: str) -> list[str]:
+        try:
+            catalog = open_catalog(name)
+        except Exception as error:  # whatever the client libraries raise
+            self.problems.append(str(InvalidPlanInput(catalog_problem(name, "", error))))
+            return []
+        try:
+            found: list[str] = []
+            for table in _tables(catalog):
+                if len(found) == _MOST_TABLES:
+                    self.problems.append(
+                        f"catalog {name} has more than {_MOST_TABLES:,} tables; only the first ones"
+                        " were looked at"
+                    )
+                    break
+                found.append(f"{name}.{table}")
+        except Exception as error:
+            self.problems.append(f"catalog {name} does not list its tables: {reason(error)}")
+            return []
+        return found
+
+
+def _tables(catalog: Catalog) -> Iterator[str]:
+    pending = [(namespace, 1) for namespace in catalog.list_namespaces()]
+    seen = set()
+    while pending:
+        namespace, level = pending.pop()
+        if namespace in seen:
+            continue
+        seen.add(namespace)
+        for identifier in catalog.list_tables(namespace):
+            yield ".".join(identifier)
+        if level < _DEEPEST:
+            pending += [(each, level + 1) for each in catalog.list_namespaces(namespace)]

@@ -1,0 +1,106 @@
+"""What a program reads and writes, as a driver has found it that runs nothing."""
+
+from typing import Literal
+
+from backfill.api.base import Model
+
+SURVEY_FILE = "survey.json"
+"""File with the survey, in the channel's directory."""
+
+
+class SurveyedInput(Model):
+    """Stream that the program reads."""
+
+    kind: Literal["Topic", "Table", "Named"]
+    """A Kafka topic, an Iceberg table, or a source that the program reads by name."""
+    name: str
+    """Name of the topic, table or source. That of a table is as its catalog has it."""
+    table: str | None = None
+    """Table of the history of a source that is read by name, if the program's configuration says
+    it.
+    """
+    topic: str | None = None
+    """Kafka topic of a source that is read by name, if the program's configuration says it."""
+    value: Literal["Json", "Avro", "Unknown"] = "Unknown"
+    """How the program decodes the values of a topic's records."""
+    fields: dict[str, str] = {}
+    """Fields that it decodes, with their types in Spark."""
+    avro_schema: str | None = None
+    """The Avro schema that it decodes with."""
+    framed: bool = False
+    """Whether it decodes only a part of each value, as behind a header."""
+
+
+class SurveyedWatermark(Model):
+    """Watermark of a query."""
+
+    column: str
+    """The column that is the event time."""
+    delay_seconds: float
+    """How long the watermark stays behind it."""
+    inputs: tuple[str, ...]
+    """Names of the inputs whose rows it sees."""
+    fields: tuple[str, ...] = ()
+    """Fields of the input that the event time is made of, as far as the plan shows them."""
+
+
+class SurveyedColumn(Model):
+    """Column of a query's result."""
+
+    name: str
+    type: str
+    """Type in Spark, such as ``timestamp``."""
+    is_event_time: bool = False
+    """Whether it is the event time of a watermark, or the start of a time window."""
+
+
+class SurveyedQuery(Model):
+    """Query that the program starts."""
+
+    name: str | None = None
+    """The ``queryName``; null without one."""
+    table: str | None = None
+    """Table or path that it writes."""
+    topic: str | None = None
+    """Kafka topic that it writes."""
+    format: str | None = None
+    """Format of its sink, in lower case."""
+    output_mode: str = "append"
+    """Its output mode, in lower case."""
+    function: str | None = None
+    """Name of the function of ``foreachBatch``; null without one."""
+    mentions: tuple[str, ...] = ()
+    """Words in the texts of that function, which may be tables that it writes."""
+    by_row: bool = False
+    """Whether code of the program writes each row (``foreach``)."""
+    columns: tuple[SurveyedColumn, ...] = ()
+    """Columns of its result."""
+    inputs: tuple[str, ...] = ()
+    """Names of the inputs that it reads."""
+    watermarks: tuple[SurveyedWatermark, ...] = ()
+    """Its watermarks."""
+    joins: tuple[str, ...] = ()
+    """Its joins, in words."""
+    groups_by: tuple[str, ...] = ()
+    """What its last aggregation or deduplication groups rows by, in words; empty without one."""
+    keys: tuple[str, ...] = ()
+    """Columns of the result that identify a row by that; empty if the result lacks some of them."""
+    sessions: bool = False
+    """Whether it has session windows."""
+
+
+class Survey(Model):
+    """A program's streams and queries, or why they could not be found."""
+
+    inputs: tuple[SurveyedInput, ...] = ()
+    """The streams that it reads, in the order in which it does first."""
+    static_tables: tuple[str, ...] = ()
+    """Tables that it reads once, with their names in the catalogs."""
+    queries: tuple[SurveyedQuery, ...] = ()
+    """The queries, in the order in which they start. Without those that write to the console, to
+    memory or nowhere.
+    """
+    reason: Literal["", "UnsupportedProgram", "ApplicationFailed"] = ""
+    """Why there is no answer, in one CamelCase word; otherwise empty."""
+    message: str = ""
+    """The same in words, with a line for each problem."""

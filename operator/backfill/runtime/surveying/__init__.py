@@ -1,0 +1,1 @@
+"""Finds out what a program reads and writes, before anything is known of it."""

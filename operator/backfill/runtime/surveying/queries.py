@@ -1,0 +1,73 @@
+"""The writer of a survey: a query is looked at instead of started."""
+
+from collections.abc import Callable, Iterator
+from types import CodeType
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from backfill.protocol.survey import SurveyedQuery
+from backfill.runtime.queries.run import ProgramRun
+from backfill.runtime.surveying.plans import Decoded, QueryPlan
+from backfill.runtime.switching.query import LeftOutQuery
+from backfill.runtime.switching.writer import ReplacedWriter
+
+
+class Surveyed:
+    """The queries that the program has started so far."""
+
+    def __init__(self) -> None:
+        self.queries: list[SurveyedQuery] = []
+        self.decoded: dict[str, Decoded] = {}
+        """By input, how values of its records are decoded."""
+
+
+class SurveyingWriter(ReplacedWriter):
+    """A stream writer that notes what is written."""
+
+    def __init__(self, frame: DataFrame, run: ProgramRun, surveyed: Surveyed):
+        super().__init__(frame, run)
+        self._surveyed = surveyed
+
+    def _replacement(self) -> StreamingQuery:
+        target, plan, function = self._target, QueryPlan(self._df), self._function
+        groups_by, keys = plan.groups
+        self._surveyed.queries.append(
+            SurveyedQuery(
+                name=target.query_name,
+                table=target.table,
+                topic=target.topic,
+                format=target.format,
+                output_mode=target.output_mode.lower(),
+                function=None if function is None else str(target.query_name),
+                mentions=() if function is None else tuple(_mentioned(function)),
+                by_row=target.row_writer,
+                columns=plan.columns,
+                inputs=plan.inputs,
+                watermarks=plan.watermarks,
+                joins=plan.joins,
+                groups_by=groups_by,
+                keys=keys,
+                sessions=plan.sessions,
+            )
+        )
+        self._surveyed.decoded |= plan.decoded
+        view = LeftOutQuery(target.query_name, self._run)
+        self._run.left_out(view)
+        return view
+
+
+def _mentioned(function: Callable[[DataFrame, int], None]) -> Iterator[str]:
+    """Words in the texts of a function and of those within it, also in texts of its module that it
+    refers to.
+    """
+    code = getattr(function, "__code__", None)
+    texts = getattr(function, "__globals__", {})
+    pending = [code] if isinstance(code, CodeType) else []
+    while pending:
+        inner = pending.pop()
+        for value in (*inner.co_consts, *map(texts.get, inner.co_names)):
+            if isinstance(value, CodeType):
+                pending.append(value)
+            elif isinstance(value, str):
+                yield from (word.strip("`'\"(),;") for word in value.split())

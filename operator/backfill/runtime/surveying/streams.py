@@ -1,0 +1,135 @@
+"""The readers of a survey: every stream is one with the right columns that is never read."""
+
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamReader
+from pyspark.sql.types import StructType
+
+from backfill.api.errors import InvalidPlanInput, Problem, UnsupportedProgram
+from backfill.iceberg.listing import KnownTables
+from backfill.protocol.survey import SurveyedInput
+from backfill.runtime.named_sources import NAMED_FORMAT, configured
+from backfill.runtime.queries.run import ProgramRun
+from backfill.runtime.source.schemas import spark_schema, with_moments
+from backfill.runtime.surveying.plans import INPUT
+from backfill.runtime.switching.matching import subscribed_topics
+from backfill.runtime.switching.reader import RECORD_KINDS, ReplacedReader, not_switched
+
+
+class Found:
+    """What the program has read so far."""
+
+    def __init__(self, tables: KnownTables):
+        self._tables = tables
+        self.inputs: dict[str, SurveyedInput] = {}
+        """Its streams by name, without how it decodes them."""
+        self.static_tables: dict[str, None] = {}
+
+    def schema(self, written: str) -> tuple[str, StructType] | None:
+        """The full name of a table and its columns in Spark; None if no catalog has it."""
+        name = self._tables.find(written)
+        if name is None:
+            return None
+        return name, with_moments(spark_schema(self._tables.load(name).schema(), name))
+
+
+class SurveyingReader(ReplacedReader):
+    """A stream reader that notes what is read."""
+
+    def __init__(self, spark: SparkSession, run: ProgramRun, found: Found):
+        super().__init__(spark, run)
+        self._found = found
+
+    def _replacement(self) -> DataFrame:
+        options = self._source_options
+        match self._source_format:
+            case "kafka":
+                topics = subscribed_topics(options)
+                for topic in topics:
+                    self._found.inputs[topic] = SurveyedInput(kind="Topic", name=topic)
+                frame = _records(self._spark, topics[0])
+                for topic in topics[1:]:
+                    frame = frame.union(_records(self._spark, topic))
+                return frame
+            case "iceberg":
+                return self._table(options.get("path", ""))
+            case format if format == NAMED_FORMAT:
+                return self._named(options["source"], kafka=options.get("shape") == "kafka")
+        raise not_switched(self._source_format)
+
+    def _table(self, written: str) -> DataFrame:
+        found = self._found.schema(written)
+        if found is None:
+            raise _no_table(written)
+        name, schema = found
+        self._found.inputs[name] = SurveyedInput(kind="Table", name=name)
+        return unread(self._spark, name, _kinds(schema))
+
+    def _named(self, name: str, *, kafka: bool) -> DataFrame:
+        written, topic = configured(self._spark, name)
+        found = None if written is None else self._found.schema(written)
+        table = None if found is None else found[0]
+        self._found.inputs[name] = SurveyedInput(kind="Named", name=name, table=table, topic=topic)
+        if kafka:
+            return _records(self._spark, name)
+        if found is None:
+            raise _no_table(written) if written is not None else _no_history(name)
+        return unread(self._spark, name, _kinds(found[1]))
+
+
+class SurveyedTables:
+    """Tables that the program reads once. Those in the catalogs are empty."""
+
+    def __init__(self, found: Found):
+        self._found = found
+
+    def frame(self, spark: SparkSession, written: str) -> DataFrame | None:
+        """An empty table with the columns of the one in a catalog; None if there is none."""
+        found = self._found.schema(written)
+        if found is None:
+            return None
+        name, schema = found
+        self._found.static_tables[name] = None
+        return spark.createDataFrame([], schema)
+
+    def by_spark(self, written: str, read: Callable[[], DataFrame]) -> DataFrame:
+        """What Spark reads by itself."""
+        return read()
+
+
+def _records(spark: SparkSession, topic: str) -> DataFrame:
+    return unread(spark, topic, RECORD_KINDS)
+
+
+def unread(spark: SparkSession, name: str, columns: Mapping[str, str]) -> DataFrame:
+    """A stream with these columns that is never read. Its plan has the name of the input."""
+    nothing = DataStreamReader(spark).format("rate").option(INPUT, name).load()
+    return nothing.select([F.lit(None).cast(kind).alias(each) for each, kind in columns.items()])
+
+
+def _kinds(schema: StructType) -> dict[str, str]:
+    return {each.name: each.dataType.simpleString() for each in schema}
+
+
+def _no_history(source: str) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        Problem(
+            "",
+            f"the application reads the source {source} by name, and its configuration has no"
+            " candidate with a table",
+            "add a candidate of type iceberg with its table",
+        )
+    )
+
+
+def _no_table(written: str) -> InvalidPlanInput:
+    return InvalidPlanInput(
+        Problem(
+            "",
+            f"the application streams from the table {written}, and no catalog of PyIceberg's"
+            " configuration has it",
+            "add its catalog to .pyiceberg.yaml",
+        )
+    )

@@ -1,0 +1,152 @@
+"""``backfill init``: its arguments, and the file that it writes. What the program does comes from a
+driver that is not started here.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+from pyiceberg.catalog import Catalog
+
+from backfill.api.manifests.backfill_manifest import load_manifests
+from backfill.protocol.survey import Survey, SurveyedInput, SurveyedQuery
+from cases import cases
+from histories import UTC_TIME
+from local_runs import Command, Ended
+from manifests import spark_application
+
+WINDOW = "2024-03-01/2024-03-02"
+Init = Callable[..., Ended]
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Sets what the driver answers."""
+
+    def set_to(**survey: Any) -> None:
+        text = Survey.model_validate(survey).model_dump_json(by_alias=True)
+        monkeypatch.setattr("backfill.cli.init.ask", lambda *_: text.encode())
+
+    set_to(
+        inputs=(SurveyedInput(kind="Topic", name="clicks"),),
+        queries=(SurveyedQuery(name="hourly", inputs=("clicks",)),),
+    )
+    return set_to
+
+
+@pytest.fixture
+def init(backfill: Command, tmp_path: Path, answer: Callable[..., None], lake: Catalog) -> Init:
+    """Runs the command for an application in a directory of its own."""
+    lake.create_table("raw.clicks", pa.schema([("ingested", UTC_TIME)]))
+    directory = tmp_path / "app"
+    directory.mkdir()
+    (directory / "app.py").write_text("")
+    (directory / "lib.py").write_text("")
+    application = spark_application(mainApplicationFile="app.py", deps={"pyFiles": ["lib.py"]})
+    (directory / "app.yaml").write_text(f"# ours\n{yaml.safe_dump(application)}")
+
+    def run(*arguments: str, window: str = WINDOW, file: str = "app/app.yaml") -> Ended:
+        return backfill("init", "--application", file, "--window", window, *arguments)
+
+    return run
+
+
+def test_the_manifest_is_printed_behind_the_application_as_it_was_written(init: Init) -> None:
+    end = init("-n", "streaming")
+    assert end.status == 0, end.err
+    application, _, backfill = end.out.partition("---\n")
+    assert application.startswith("# ours\napiVersion: sparkoperator.k8s.io/v1beta2")
+    found = load_manifests(backfill, require_application=False).backfill
+    assert (found.metadata.name, found.metadata.namespace) == ("app-2024-03-01", "streaming")
+    assert found.spec.sources[0].table == "lake.raw.clicks"
+    assert "backfill plan --explain FILE" in end.err
+
+
+def test_a_file_elsewhere_has_the_paths_of_the_program_in_full(init: Init, tmp_path: Path) -> None:
+    end = init("--output", "b.yaml")
+    assert (end.status, end.out) == (0, ""), end.err
+    found = load_manifests(tmp_path / "b.yaml")
+    assert found.application is not None
+    assert found.application.main_application_file == str(tmp_path / "app" / "app.py")
+    assert found.application.py_files == (str(tmp_path / "app" / "lib.py"),)
+
+    end = init("--output", "app/b.yaml")
+    assert end.status == 0, end.err
+    assert "mainApplicationFile: app.py" in (tmp_path / "app" / "b.yaml").read_text()
+
+
+def test_a_file_is_never_replaced(init: Init, tmp_path: Path) -> None:
+    (tmp_path / "b.yaml").write_text("mine")
+    end = init("--output", "b.yaml")
+    assert (end.status, end.err) == (
+        2,
+        "error: --output: b.yaml is there already; name another file\n",
+    )
+    assert (tmp_path / "b.yaml").read_text() == "mine"
+
+
+@cases(
+    ("window", "message"),
+    {
+        "no slash": ("2024-03-01", "is not START/END"),
+        "no date": ("2024-03-01/tomorrow", "is not a time in RFC 3339"),
+        "no such date": ("2024-02-30/2024-03-01", "is no date of the calendar"),
+        "backwards": ("2024-03-02/2024-03-01", "the end is not after the start"),
+    },
+)
+def test_a_window_that_is_none_is_refused(init: Init, window: str, message: str) -> None:
+    end = init(window=window)
+    assert end.status == 2
+    assert end.err.startswith(f'error: --window: "{window}"')
+    assert message in end.err
+    assert "write it as 2021-07-11T00:00:00Z/2021-07-12T00:00:00Z, or as two dates" in end.err
+
+
+def test_the_name_of_an_application_on_a_cluster_says_how_to_get_its_file(init: Init) -> None:
+    end = init(file="departures")
+    assert end.status == 2
+    assert "kubectl get sparkapplication departures -o yaml > departures.yaml" in end.err
+
+
+def test_a_file_without_a_single_application_is_refused(init: Init, tmp_path: Path) -> None:
+    (tmp_path / "none.yaml").write_text("kind: ConfigMap")
+    assert "must hold one SparkApplication; there is none" in init(file="none.yaml").err
+    two = [spark_application(name, mainApplicationFile="app.py") for name in ("a", "b")]
+    (tmp_path / "two.yaml").write_text(yaml.safe_dump_all(two))
+    assert "must hold one SparkApplication; there is a, b" in init(file="two.yaml").err
+
+
+def test_a_program_without_streams_is_refused(init: Init, answer: Callable[..., None]) -> None:
+    answer()
+    assert "reads no Kafka topic and no table as a stream; check its arguments" in init().err
+    answer(inputs=(SurveyedInput(kind="Topic", name="clicks"),))
+    assert "starts no query that writes somewhere" in init().err
+
+
+def test_errors_of_the_program_are_told(init: Init, answer: Callable[..., None]) -> None:
+    answer(reason="ApplicationFailed", message="ValueError: out of coffee")
+    end = init()
+    assert (end.status, end.err) == (1, "error: ValueError: out of coffee\n")
+
+
+def test_catalogs_that_cannot_be_looked_into_are_named(
+    init: Init, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__TYPE", "sql")
+    end = init()
+    assert end.status == 0, end.err
+    words = " ".join(line.removeprefix("#").strip() for line in end.out.splitlines())
+    assert "TODO: catalog other cannot be opened" in words
+
+
+def test_on_a_cluster_it_says_where_it_works(
+    backfill: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = backfill("--context", "prod", "init")
+    assert end.status == 2
+    assert "works on this machine, where the main program is" in " ".join(
+        end.err.replace("│", " ").split()
+    )
