@@ -91,7 +91,10 @@ def _table(pair: "Pair", keys: tuple[str, ...]) -> Table:
     table.add_column("result", overflow="fold")
     for number in range(max(len(production), 1) if keys else 0):
         table.add_column(
-            f"production {number + 1}" if len(production) > 1 else "production", overflow="fold"
+            f"production {number + 1} of {len(pair.production)}"
+            if len(production) > 1
+            else "production",
+            overflow="fold",
         )
     for column, value in pair.result.items():
         others = [_text(row.get(column)) for row in production]
@@ -112,11 +115,19 @@ def _shown(value: object) -> object:
         return [_shown(each) for each in value]
     if isinstance(value, dict):
         return {str(key): _shown(each) for key, each in value.items()}
+    return _words(value)
+
+
+def _words(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, list | dict):
+        return json.dumps(_shown(value), ensure_ascii=False)
     return str(value)
 
 
 def _text(value: object) -> Text:
-    text = "null" if value is None else str(value)
+    text = "null" if value is None else _words(value)
     cut = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
     return Text(printable(cut))
 

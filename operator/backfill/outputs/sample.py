@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.exceptions import ResolveError
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, In
 from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType, StringType
@@ -14,6 +15,7 @@ from pyiceberg.types import IntegerType, LongType, StringType
 from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.api.output import Output
 from backfill.api.spec import Window
+from backfill.iceberg.failures import reason
 from backfill.iceberg.tables import Catalogs, near
 from backfill.outputs.replaced import read_rows
 from backfill.outputs.result import Result
@@ -131,7 +133,13 @@ def _with_keys(table: Table, keys: Sequence[str], rows: Sequence[Row]) -> Boolea
 
 def _rows(table: Table, wanted: BooleanExpression, snapshot_id: int) -> Iterator[Row]:
     """Rows of a snapshot, one file after the other: PyIceberg alone would begin with all files."""
-    for task in table.scan(wanted, snapshot_id=snapshot_id).plan_files():
+    try:
+        tasks = list(table.scan(wanted, snapshot_id=snapshot_id).plan_files())
+    except (ValueError, TypeError, ResolveError) as error:
+        message = f"the files of {'.'.join(table.name())} cannot be read: {reason(error)}"
+        fix = "compact the table if it has equality deletes"
+        raise BadInput(Problem("spec.outputs", message, fix)) from error
+    for task in tasks:
         for batch in read_rows(table, task, wanted=wanted):
             for number in range(batch.num_rows):
                 yield {name: _value(batch.column(name)[number]) for name in batch.schema.names}

@@ -1,12 +1,15 @@
 """Some rows of a result are shown beside what production has, by the keys of the output."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import DateType, DoubleType, MapType, NestedField, StringType
@@ -15,6 +18,7 @@ from backfill.api.errors import BackfillError, BadInput
 from backfill.api.output import Output
 from backfill.outputs.publish import publish
 from backfill.outputs.sample import Pair, sample
+from iceberg_tables import commit_files, data_file
 from staged import (
     COLUMNS,
     HOUR_US,
@@ -163,3 +167,21 @@ def test_what_production_had_is_unknown_once_its_snapshot_has_expired(
     with pytest.raises(BackfillError, match="snapshots have expired"):
         sampled(keyed(), published=done.snapshot_id, base=base)
     assert len(sampled(output(), published=done.snapshot_id)) == 1, "without keys it is not needed"
+
+
+def test_production_that_cannot_be_read_is_named_with_the_reason(lake: Catalog) -> None:
+    table = make_table(lake)
+    table.append(rows_of([(1, 0)], "production"))
+    stage(table, 0, [(1, 0)])
+    path = Path(f"{table.location()}/data/equality.parquet")
+    pq.write_table(pa.table({"id": pa.array([4], pa.int64())}), path)
+    made = {
+        "content": DataFileContent.EQUALITY_DELETES,
+        "file_path": str(path),
+        "record_count": 1,
+        "file_size_in_bytes": path.stat().st_size,
+        "equality_ids": [1],
+    }
+    commit_files(lake, table, 77, [], [data_file(2, **made)])
+    with pytest.raises(BadInput, match="compact the table if it has equality deletes"):
+        sampled(keyed())
