@@ -478,7 +478,6 @@ class History:
         )
 
 
-@pytest.mark.slow
 def test_history_and_the_live_application_give_what_an_uninterrupted_run_gives(
     tmp_path: Path, lake: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
