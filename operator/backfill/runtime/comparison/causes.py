@@ -17,6 +17,7 @@ def causes(document: Mapping[str, Any]) -> list[str]:
         return []
     return [
         *_one_sided(rows),
+        *_nothing_in_common(document),
         *(_at_the_edges(document) if rows["production"] and rows["result"] else ()),
         *_of_the_input(document),
         *_twice(document),
@@ -41,19 +42,38 @@ def _one_sided(rows: Mapping[str, int]) -> Iterator[str]:
         )
 
 
+def _nothing_in_common(document: Mapping[str, Any]) -> Iterator[str]:
+    rows = document["rows"]
+    if rows["matching"] + rows["different"] or not (rows["production"] and rows["result"]):
+        return
+    if document["validate"].get("keys"):
+        yield (
+            "No row of the result has the keys of a row of production: check that no key is"
+            " different in every run, such as a random ID, and that both have times of the same"
+            " zone."
+        )
+    else:
+        yield (
+            "No row of the result is equal to one of production: if a column is different in every"
+            " run, such as the time of writing, add it to validate.ignore."
+        )
+
+
 def _at_the_edges(document: Mapping[str, Any]) -> Iterator[str]:
     """Rows at the ends of the window, which need what is read before and after it."""
     last = document["stretches"] - 1
     apart = {each["number"]: _apart(each) for each in document["byTime"]}
+    rows = {each["number"]: each["matching"] + _apart(each) for each in document["byTime"]}
     whole = sum(apart.values())
     if last < 2:
         return
-    for numbers, where, fix in (
-        ((0,), "first", "window.warmUp may be too short"),
-        ((last,), "last", "window.drain may be too short"),
+    for number, where, fix in (
+        (0, "first", "window.warmUp may be too short"),
+        (last, "last", "window.drain may be too short"),
     ):
-        share = sum(apart.get(number, 0) for number in numbers)
-        if whole and share >= whole * _MOST:
+        share = apart.get(number, 0)
+        everything = rows.get(number, 0) >= sum(rows.values()) * _MOST
+        if whole and share >= whole * _MOST and not everything:
             yield (
                 f"{share:,} of {whole:,} rows that do not match are in the {where} stretch of the"
                 f" window: {fix}."

@@ -120,10 +120,11 @@ def test_a_reader_is_told_the_share_and_what_follows_from_it(tmp_path: Path) -> 
             compared(h0=Counts(5, 9), h5=Counts(100, 1)),
             "9 of 10 rows that do not match are in the first",
         ),
-        (compared(h11=Counts(5, 0, 20)), "window.drain may be too short"),
+        (compared(h3=Counts(99), h11=Counts(5, 0, 20)), "window.drain may be too short"),
         (compared(h4=Counts(5, 0, 3), h7=Counts(2)), "sources still hold all events"),
         (compared(h4=Counts(5, 0, 0, 3), h7=Counts(2)), "production may have dropped late events"),
         (compared(h4=Counts(0, 0, 0, 3)), "Production has no rows in the window"),
+        (compared(h4=Counts(0, 0, 3, 3)), "No row of the result has the keys of a row"),
     ],
 )
 def test_what_the_figures_tell_is_said(found: Found, said: str) -> None:
@@ -155,6 +156,17 @@ def test_keys_of_the_output_are_those_that_rows_were_compared_by(tmp_path: Path)
 def test_of_a_production_without_rows_no_edge_is_blamed() -> None:
     assert len(causes(report(compared(h11=Counts(0, 0, 0, 3))).document())) == 1
     assert len(causes(report(compared(h0=Counts(0, 0, 3))).document())) == 1
+
+
+def test_an_edge_that_has_all_rows_is_not_blamed() -> None:
+    assert causes(report(compared(h0=Counts(1_000, 0, 5, 5))).document()) == []
+    assert causes(report(compared(h11=Counts(1_000, 0, 5, 5), h4=Counts(50))).document()) == []
+
+
+def test_without_keys_a_column_may_keep_all_rows_from_being_equal() -> None:
+    document = report(compared(h4=Counts(0, 0, 9, 9))).document()
+    document["validate"] = {}
+    assert "add it to validate.ignore" in causes(document)[0]
 
 
 def test_nothing_is_said_of_what_is_equal() -> None:
