@@ -38,8 +38,11 @@ class Lag:
         self, began_us: int, ends: Mapping[Place, int], latest: Mapping[Place, int]
     ) -> None:
         """A micro-batch that began at a moment was committed. ``ends`` are the offsets after what
-        it has read, ``latest`` those that Kafka had.
+        it has read, ``latest`` those that Kafka had. These are unknown of a micro-batch that an
+        earlier driver has begun: Spark runs it again without asking Kafka.
         """
+        if not ends.keys() <= latest.keys():
+            return
         self._seen.append(Seen(began_us, latest))
         done = [each for each in self._seen if _covers(ends, each.ends)]
         if done:

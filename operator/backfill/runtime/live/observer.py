@@ -87,7 +87,9 @@ class Observer:
         ends: dict[Place, int] = {}
         latest: dict[Place, int] = {}
         for source in progress.sources:
-            ends |= offsets_of(source.endOffset)
+            for place, offset in offsets_of(source.endOffset).items():
+                # several sources may read a topic, each as fast as it can
+                ends[place] = min(offset, ends.get(place, offset))
             latest |= offsets_of(source.latestOffset)
         with self._lock:
             query = self._queries.setdefault(

@@ -25,6 +25,13 @@ def test_a_query_that_reads_everything_lags_as_long_as_its_last_micro_batch_is_a
     assert (lag.seconds(10 * SECOND), lag.behind) == (1.0, 0)
 
 
+def test_a_micro_batch_of_which_it_is_not_known_what_kafka_had_does_not_count() -> None:
+    lag = Lag()
+    lag.committed(0, {A: 10}, {A: 100})
+    lag.committed(4 * SECOND, {A: 20}, {})
+    assert (lag.seconds(9 * SECOND), lag.behind) == (None, 90)
+
+
 def test_a_query_that_is_far_behind_for_long_keeps_a_bounded_number_of_observations() -> None:
     lag = Lag()
     for number in range(10_000):
