@@ -16,6 +16,7 @@ from backfill.runtime.handoff.cut import Held
 
 _PREFIX = "kafka."
 _ANSWER_SECONDS = 60
+_TIMEOUTS = ("request.timeout.ms", "default.api.timeout.ms")
 _UNKNOWN_TOPIC = "UnknownTopicOrPartitionException"
 
 
@@ -28,6 +29,19 @@ class Topic:
     """Field of the resource that names it, for messages."""
     history_start_us: int
     """Where history begins."""
+
+
+def client_properties(options: Mapping[str, str]) -> dict[str, str]:
+    """Properties of a Kafka client that connects as a reader with these options does, and waits for
+    an answer only so long.
+    """
+    given = {
+        name.removeprefix(_PREFIX): value
+        for name, value in options.items()
+        if name.startswith(_PREFIX)
+    }
+    # the client refuses to wait for a request longer than for the whole answer
+    return given | dict.fromkeys(_TIMEOUTS, str(_ANSWER_SECONDS * 1_000))
 
 
 def held_records(spark: SparkSession, options: Mapping[str, str], topic: Topic) -> dict[int, Held]:
@@ -47,10 +61,8 @@ def held_records(spark: SparkSession, options: Mapping[str, str], topic: Topic) 
             )
         )
     properties = jvm.java.util.Properties()
-    for name, value in options.items():
-        if name.startswith(_PREFIX):
-            properties.put(name.removeprefix(_PREFIX), value)
-    properties.put("default.api.timeout.ms", str(_ANSWER_SECONDS * 1_000))
+    for name, value in client_properties(options).items():
+        properties.put(name, value)
     try:
         admin = client.create(properties)
         try:
