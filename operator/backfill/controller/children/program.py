@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from backfill.api.errors import Problem
+from backfill.controller.children.launcher import LAUNCHER_URI
 
 _LOCAL = "local://"
 
@@ -33,6 +34,14 @@ def program_problems(uri: str, field: str) -> list[Problem]:
     scheme = urlsplit(uri).scheme
     if not uri:
         return [Problem(field, "is missing", "name the application's main program")]
+    if uri == LAUNCHER_URI:
+        return [
+            Problem(
+                field,
+                f'"{uri}" is how a Backfill starts a program, not the program itself',
+                "name the SparkApplication in spec.applicationRef that this one was made from",
+            )
+        ]
     if scheme in ("", "file"):
         fix = (
             "name a file of the image as local:///path, or one that pods can fetch, such as"

@@ -69,6 +69,13 @@ def test_the_live_application_is_productions_and_outlives_the_backfill(base: Man
 
 
 @BOTH
+def test_a_live_application_is_not_what_another_backfill_is_run_with(base: Manifest) -> None:
+    (problem,) = child_problems(handing_over(base, start="Prepare"), live(base))
+    assert "not the program itself" in problem.message, "its driver would go on live"
+    assert "that this one was made from" in problem.fix
+
+
+@BOTH
 def test_its_driver_starts_the_program_through_the_launcher_it_carries(base: Manifest) -> None:
     made = live(base)
     template, container, variables = driver_of(base, made)
