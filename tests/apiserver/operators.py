@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from local_ports import free_port
 from waiting import PATIENCE_SECONDS, eventually
 
 
@@ -37,7 +37,7 @@ class OperatorProcess:
         finds another operator's.
         """
         self.log_file = folder / (f"{name}-{life}.log" if life else f"{name}.log")
-        self.port = _free_port()
+        self.port = free_port()
         port = str(self.port)
         command = [sys.executable, "-m", "backfill.controller.manager", "--identity", name]
         command += [
@@ -182,8 +182,3 @@ def children_of(pid: int) -> list[int]:
         for task in Path(f"/proc/{pid}/task").iterdir()
         for child in (task / "children").read_text().split()
     ]
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as opened:
-        return int(opened.getsockname()[1])

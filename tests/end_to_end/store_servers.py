@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import missing
+from local_ports import free_port, listens
 from repository import ROOT
 from waiting import eventually
 
@@ -57,7 +57,7 @@ def object_store(
     programs: Programs, directory: Path, key: str, secret: str, bucket: str
 ) -> Iterator[ObjectStore]:
     """An object store with one bucket, for one pair of keys."""
-    port, files = _free_port(), directory / "buckets"
+    port, files = free_port(), directory / "buckets"
     (files / bucket).mkdir(parents=True)
     environment = {**os.environ, "ROOT_ACCESS_KEY": key, "ROOT_SECRET_KEY": secret}
     command = [
@@ -72,7 +72,7 @@ def object_store(
     with (directory / "gateway.log").open("wb") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
-        eventually(lambda: _listens(port), (directory / "gateway.log").read_text)
+        eventually(lambda: listens(port), (directory / "gateway.log").read_text)
         yield ObjectStore(f"http://127.0.0.1:{port}", files)
     finally:
         server.kill()
@@ -83,7 +83,7 @@ def object_store(
 def postgresql(programs: Programs, user: str, password: str) -> Iterator[str]:
     """An empty database that asks for a password; its host and port."""
     # it refuses to run as root
-    port, account = _free_port(), "postgres" if os.geteuid() == 0 else None
+    port, account = free_port(), "postgres" if os.geteuid() == 0 else None
     with tempfile.TemporaryDirectory(prefix="postgresql-") as temporary:
         directory = Path(temporary)
         (directory / "password").write_text(password)
@@ -121,21 +121,9 @@ def postgresql(programs: Programs, user: str, password: str) -> Iterator[str]:
                 serve, user=account, cwd=directory, stdout=output, stderr=output
             )
         try:
-            eventually(lambda: _listens(port), log.read_text)
+            eventually(lambda: listens(port), log.read_text)
             yield f"127.0.0.1:{port}"
         finally:
             server.send_signal(signal.SIGINT)  # without waiting for clients
             server.wait()
             shutil.rmtree(data)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as connection:
-        return connection.connect_ex(("127.0.0.1", port)) == 0

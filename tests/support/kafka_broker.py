@@ -1,6 +1,5 @@
 """A real Kafka broker, alone in its cluster."""
 
-import socket
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import missing
+from local_ports import free_port, listens
 from repository import ROOT
 from small_java import QUICK
 from waiting import eventually
@@ -41,7 +41,7 @@ def find_jars() -> Jars:
 @contextmanager
 def kafka_broker(jars: Jars, directory: Path) -> Iterator[str]:
     """A broker without topics; its address."""
-    client, controller = _free_port(), _free_port()
+    client, controller = free_port(), free_port()
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -69,7 +69,7 @@ def kafka_broker(jars: Jars, directory: Path) -> Iterator[str]:
         subprocess.run([*java, *format_log], check=True, stdout=output, stderr=output)
         server = subprocess.Popen([*java, "kafka.Kafka", properties], stdout=output, stderr=output)
     try:
-        eventually(lambda: _listens(client), log.read_text)
+        eventually(lambda: listens(client), log.read_text)
         yield f"127.0.0.1:{client}"
     finally:
         server.kill()
@@ -78,15 +78,3 @@ def kafka_broker(jars: Jars, directory: Path) -> Iterator[str]:
 
 def _cluster_id() -> str:
     return str(uuid.uuid4()).replace("-", "")[:22]
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as connection:
-        return connection.connect_ex(("127.0.0.1", port)) == 0
