@@ -135,6 +135,16 @@ def test_all_that_was_found_is_in_a_manifest_without_open_questions() -> None:
     assert "leaves 9m" in words
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["a: b #c", "line\nbreak", "\x85\u2028", "\x00\x1b\x7f", "Größe 🛫", '"quo\'ted"', "- x", " "],
+)
+def test_any_name_of_the_program_is_in_the_manifest_as_it_is(name: str) -> None:
+    alerts = hourly(name=name, format="kafka", topic=name)
+    backfill, _ = written(proposed(TABLES, hourly(), alerts))
+    assert backfill.spec.ignored_queries == (name,)
+
+
 def test_a_table_needs_the_name_of_the_topic_and_the_fields_that_the_program_reads() -> None:
     lacking = {**TABLES, "lake.raw.clicks": {"id": "long", "ingested": "timestamptz"}}
     backfill, words = written(proposed(lacking))

@@ -1,6 +1,7 @@
 """Writes a proposed Backfill as a manifest with comments."""
 
 import json
+import math
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +9,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import yaml
+
 from backfill.api.backfill import API_VERSION, KIND
+from backfill.api.base import printable
 from backfill.api.quantities import format_duration, format_time
 from backfill.api.spec import Window
 from backfill.cli.proposal.tables import Chosen, Proposal, ProposedOutput, ProposedSource
@@ -216,7 +220,7 @@ def _item(value: Any, indent: int) -> Iterator[str]:
 def _commented(comments: Sequence[str], indent: int) -> Iterator[str]:
     prefix = f"{' ' * indent}# "
     for comment in comments:
-        text = " ".join(comment.split())
+        text = printable(" ".join(comment.split()))
         yield from textwrap.wrap(
             text,
             _WIDTH,
@@ -232,4 +236,7 @@ def _scalar(value: object) -> str:
         return json.dumps(value)
     plain = _PLAIN.fullmatch(value) and value.lower() not in _NOT_TEXT
     duration = re.fullmatch(r"(\d+(d|h|ms|m|s))+", value)
-    return value if plain or duration else json.dumps(value, ensure_ascii=False)
+    if plain or duration:
+        return value
+    quoted = yaml.safe_dump(value, default_style='"', allow_unicode=True, width=math.inf)
+    return quoted.rstrip("\n")
