@@ -70,6 +70,9 @@ def propose_backfill(
     stretch, err = _window(window), Console(stderr=True)
     if output is not None and output.exists():
         raise BadInput(Problem("--output", f"{output} is there already", "name another file"))
+    if output is not None and not output.parent.is_dir():
+        problem = f"there is no directory {output.parent}"
+        raise BadInput(Problem("--output", problem, "create it, or name another file"))
     document, text = _application_document(application)
     found = read_application(document, Path(application).parent, namespace or "default")
     namespace = namespace or _given_namespace(document)

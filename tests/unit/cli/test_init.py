@@ -88,6 +88,17 @@ def test_a_file_is_never_replaced(init: Init, tmp_path: Path) -> None:
     assert (tmp_path / "b.yaml").read_text() == "mine"
 
 
+def test_a_file_in_no_directory_is_refused_before_the_program_runs(
+    init: Init, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("backfill.cli.init.ask")
+    end = init("--output", "none/b.yaml")
+    assert (end.status, end.err) == (
+        2,
+        "error: --output: there is no directory none; create it, or name another file\n",
+    )
+
+
 @cases(
     ("window", "message"),
     {
