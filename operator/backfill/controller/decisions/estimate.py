@@ -16,7 +16,7 @@ def by_earlier_runs(
     """The estimate for a Backfill whose plan reads so many bytes; None without earlier runs.
 
     The latest five count that have read everything, are of the same application in the same
-    namespace, and leave to it in the same way how queries are run.
+    namespace, and have the same ``execution`` and ``maxRowsPerSecond``.
     """
     found = sorted(
         (other for other in others if _is_like(wanted, other)),
@@ -43,6 +43,7 @@ def _is_like(wanted: Backfill, other: Backfill) -> bool:
         and mine.namespace == its.namespace
         and wanted.spec.application_ref == other.spec.application_ref
         and wanted.spec.execution == other.spec.execution
+        and wanted.spec.max_rows_per_second == other.spec.max_rows_per_second
         and 0 < status.progress.steps == status.progress.committed
         and status.cost is not None
         and status.cost.bytes_read > 0

@@ -52,11 +52,12 @@ def test_only_the_latest_five_count() -> None:
         earlier("january", cost=took(1, 1)),
         earlier("other", cost=took(1, 1), applicationRef={"name": "another"}),
         earlier("stream", cost=took(1, 1), execution="Streaming"),
+        earlier("limited", cost=took(1, 1), maxRowsPerSecond=100),
         earlier("nothing", cost=Cost(driver_seconds=60)),
         earlier("older-version", cost=None),
         backfill(BackfillStatus(cost=took(1, 1), progress=Progress(steps=10, committed=9))),
     ],
-    ids=["itself", "application", "execution", "read nothing", "no cost", "unfinished"],
+    ids=["itself", "application", "execution", "rate", "read nothing", "no cost", "unfinished"],
 )
 def test_runs_that_say_nothing_about_this_one_do_not_count(other: Backfill) -> None:
     assert by_earlier_runs(backfill(), GIB, [other]) is None
