@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 FORMAT = "backfill_source"
 _POLL_SECONDS = 0.02
+_EVENLY = 0.1
+"""Part of a rate that tasks share evenly, whatever rows they are expected to have."""
 
 
 class BackfillSource(DataSource):
@@ -93,6 +95,13 @@ class StepPartition(InputPartition):
     """The columns of Kafka records, if they are needed."""
     rows_per_second: float | None = None
     """Most rows that are read in a second; None if there is no limit."""
+
+
+def _expected_rows(split: Split) -> int:
+    """Rows that a task reads of a split. In ``Strict`` order several tasks read it, each those of
+    its own offsets.
+    """
+    return sum(each.end - each.start for each in split.offsets) or split.rows
 
 
 class StepReader(DataSourceStreamReader):
@@ -172,9 +181,9 @@ class StepReader(DataSourceStreamReader):
                 strict,
                 columns,
                 self._record_columns(step, task),
-                self._share(step, part),
+                rate,
             )
-            for task, part in enumerate(packed)
+            for task, (part, rate) in enumerate(zip(packed, self._rates(step, packed), strict=True))
         ]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
@@ -199,14 +208,19 @@ class StepReader(DataSourceStreamReader):
             rows = paced(rows, partition.rows_per_second)
         return rows if partition.record is None else partition.record.added_to(rows)
 
-    def _share(self, step: int, splits: Sequence[Split]) -> float | None:
-        """What a task may read in a second, so that all tasks of a step together need as long as
-        its rows of all sources may take.
+    def _rates(self, step: int, tasks: Sequence[Sequence[Split]]) -> list[float | None]:
+        """What each task may read in a second, so that all tasks of a step together need as long as
+        its rows of all sources may take. A part of the rate is shared evenly: rows of time slices
+        are estimates, and a task with far more of them than expected would not end.
         """
         if self._rate is None:
-            return None
-        rows = sum(split.rows for split in splits)
-        return self._rate * rows / max(self._header.rows_of_step(step), rows)
+            return [None] * len(tasks)
+        expected = [sum(map(_expected_rows, splits)) for splits in tasks]
+        sources = self._header.sources
+        mine = sum(each.step_rows[step] for each in sources if each.name == self._source)
+        of_source = self._rate * (1 - _EVENLY) * mine / max(self._header.rows_of_step(step), 1)
+        even = self._rate * _EVENLY / len(sources) / max(len(tasks), 1)
+        return [of_source * rows / max(sum(expected), 1) + even for rows in expected]
 
     def _record_columns(self, step: int, task: int) -> RecordColumns | None:
         return None if self._topic is None else RecordColumns.of(self._topic, step, task)

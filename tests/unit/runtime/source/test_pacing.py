@@ -1,5 +1,6 @@
 """Rows that are read no faster than the services behind an application bear."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from time import monotonic
 
@@ -8,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from backfill.api.spec import BackfillSpec
 from backfill.planning.plan import plan_directory
@@ -18,6 +18,8 @@ from backfill.planning.workspace import Workspace
 from backfill.runtime.source.data_source import StepPartition, StepReader
 from backfill.runtime.source.pacing import paced
 from backfill.runtime.source.schemas import spark_schema
+
+_START_US = 1_625_961_600_000_000  # 2021-07-11
 
 
 class Time:
@@ -61,39 +63,88 @@ def test_no_second_has_more_rows_than_allowed(
 def test_the_tasks_of_a_step_share_the_rate_of_all_its_sources(
     lake: Catalog, tmp_path: Path
 ) -> None:
-    start = 1_625_961_600_000_000  # 2021-07-11
+    _written(lake, "clicks", range(30), range(30, 40))
+    _written(lake, "views", range(60))
+    shares = []
+    for reader, partitions in _tasks(tmp_path, "WithinLateness", 200, "clicks", "views"):
+        for partition in partitions:
+            rows = sum(split.rows for split in partition.splits)
+            assert partition.rows_per_second is not None
+            shares.append((rows, partition.rows_per_second))
+            begun = monotonic()
+            assert sum(batch.num_rows for batch in reader.read(partition)) == rows
+            assert monotonic() - begun >= rows / partition.rows_per_second * 0.99
+    assert sum(rate for _, rate in shares) == pytest.approx(200)
+    assert sorted(shares) == [(rows, pytest.approx(2 * rows, rel=0.4)) for rows in (10, 30, 60)], (
+        "100 rows, 200 a second"
+    )
+
+
+def test_tasks_that_share_files_in_the_order_of_offsets_share_the_rate(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    _written(lake, "clicks", range(40))
+    ((_, partitions),) = _tasks(tmp_path, "Strict", 200, "clicks")
+    rates = [partition.rows_per_second or 0 for partition in partitions]
+    assert len(rates) == 2
+    assert sum(rates) == pytest.approx(200)
+
+
+def test_a_task_with_more_rows_than_its_slices_seem_to_have_ends(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    """A row from a wrong clock makes a file's rows seem spread over days."""
+    _written(lake, "clicks", [*range(100), 30 * 86_400_000_000])
+    _written(lake, "views", range(1_000))
+    (_, partitions), _ = _tasks(tmp_path, "WithinLateness", 1_000, "clicks", "views")
+    (partition,) = partitions
+    assert [split.rows for split in partition.splits] == [1]
+    assert partition.rows_per_second is not None
+    assert 100 / partition.rows_per_second < 10
+
+
+def _written(lake: Catalog, name: str, *files: Iterable[int]) -> None:
+    """A table with files of rows at these microseconds, of two Kafka partitions."""
     kind = pa.timestamp("us", tz="UTC")
-    for name, files in (("clicks", (30, 10)), ("views", (60,))):
-        table = lake.create_table(f"raw.{name}", pa.schema([("at", kind)]))
-        for rows in files:
-            table.append(pa.table({"at": pa.array(range(start, start + rows), kind)}))
-    names = ("clicks", "views")
+    schema = pa.schema([("at", kind), ("partition", pa.int64()), ("offset", pa.int64())])
+    table = lake.create_table(f"raw.{name}", schema)
+    for moments in files:
+        numbers = list(moments)
+        at = pa.array([_START_US + moment for moment in numbers], kind)
+        halves = [[number % 2 for number in numbers], [number // 2 for number in numbers]]
+        table.append(pa.table([at, *map(pa.array, halves)], schema=schema))
+
+
+def _tasks(
+    directory: Path, policy: str, rate: int, *names: str
+) -> list[tuple[StepReader, list[StepPartition]]]:
+    """By source, what reads it, and the tasks of the first step."""
+    kafka = {"partitionColumn": "partition", "offsetColumn": "offset"}
     spec = BackfillSpec.model_validate(
         {
             "applicationRef": {"name": "app"},
             "window": {"start": "2021-07-11T00:00:00Z", "end": "2021-07-11T01:00:00Z"},
             "sources": [
-                {"name": name, "table": f"lake.raw.{name}", "timestampColumn": "at"}
+                {
+                    "name": name,
+                    "table": f"lake.raw.{name}",
+                    "timestampColumn": "at",
+                    "kafka": kafka,
+                }
                 for name in names
             ],
+            "ordering": {"policy": policy},
         }
     )
-    workspace = Workspace(str(tmp_path))
+    workspace = Workspace(str(directory))
     header = make_plan(spec, workspace, parallelism=2)
-    directory = plan_directory(workspace, header.plan_id)
-    seconds = []
+    plan = plan_directory(workspace, header.plan_id)
+    found = []
     for described in header.inputs.sources:
         table = load_source_table(described)
         schema = spark_schema(table.open().schema, described.table)
-        assert to_arrow_schema(schema, timezone="UTC")
-        reader = StepReader(table, directory, str(tmp_path), schema, None, rate=200)
+        reader = StepReader(table, plan, str(directory), schema, None, rate=rate)
         offsets = ({"source": described.name, "step": step} for step in (0, 1))
-        for partition in reader.partitions(*offsets):
-            assert isinstance(partition, StepPartition)
-            assert partition.rows_per_second is not None
-            rows = sum(split.rows for split in partition.splits)
-            seconds.append(rows / partition.rows_per_second)
-            begun = monotonic()
-            assert sum(batch.num_rows for batch in reader.read(partition)) == rows
-            assert monotonic() - begun >= seconds[-1] * 0.99
-    assert seconds == pytest.approx([0.5] * 3), "100 rows, 200 a second"
+        tasks = [task for task in reader.partitions(*offsets) if isinstance(task, StepPartition)]
+        found.append((reader, tasks))
+    return found
