@@ -29,6 +29,8 @@ class Lags:
     of_files: int
     """Files with rows that arrived in the window."""
     least_us: int
+    early_us: int
+    """Of 999 in 1,000 rows, the least."""
     half_us: int
     most_us: int
     """Of 999 in 1,000 rows, the greatest."""
@@ -38,8 +40,9 @@ class Lags:
     def of(cls, event_us: np.ndarray, arrival_us: np.ndarray, files: int, of_files: int) -> "Lags":
         """Those of rows, of which there is at least one."""
         lags = np.sort(arrival_us - event_us)
-        half, most = (lags[int(np.ceil(share * len(lags))) - 1] for share in (0.5, 0.999))
-        return cls(len(lags), files, of_files, int(lags[0]), int(half), int(most), int(lags[-1]))
+        half, most = (int(np.ceil(share * len(lags))) - 1 for share in (0.5, 0.999))
+        places = (0, len(lags) - 1 - most, half, most, -1)
+        return cls(len(lags), files, of_files, *(int(lags[place]) for place in places))
 
 
 def measure_lags(table: Table, event: str, arrival: str, window: Window) -> Lags | None:

@@ -91,8 +91,8 @@ def explained(**fields: Any) -> ExplainedQuery:
     return ExplainedQuery.model_validate(given | fields)
 
 
-def lags(least: int = 0, half: int = 2, most: int = 60, greatest: int = 90) -> Lags:
-    return Lags(1_000, 3, 7, least * SECOND, half * SECOND, most * SECOND, greatest * SECOND)
+def lags(least: int = 0, early: int = 0, most: int = 60) -> Lags:
+    return Lags(1_000, 3, 7, *(each * SECOND for each in (least, early, 2, most, 90)))
 
 
 def written(
@@ -397,9 +397,14 @@ def test_rows_that_arrive_later_than_results_wait_make_the_drain_longer() -> Non
 
 
 def test_rows_that_arrive_before_they_happen_make_the_warm_up_longer() -> None:
-    back = explained(lookBackSeconds=60, lookAheadSeconds=0)
-    backfill, _ = written(proposed(TABLES), (back,), {"clicks": lags(least=-30)})
-    assert format_duration(backfill.spec.window.warm_up) == "1m30s"
+    def warm_up(look_back: int, lag: Lags) -> str:
+        back = explained(lookBackSeconds=look_back, lookAheadSeconds=0)
+        backfill, _ = written(proposed(TABLES), (back,), {"clicks": lag})
+        return format_duration(backfill.spec.window.warm_up)
+
+    assert warm_up(60, lags(early=-30)) == "1m30s"
+    assert warm_up(0, lags(early=-30)) == "30s"
+    assert warm_up(60, lags(least=-(10**9))) == "1m"
 
 
 def test_allowed_lateness_is_what_the_watermark_leaves() -> None:

@@ -36,6 +36,7 @@ def test_the_lags_are_those_of_rows_that_arrived_in_the_window(lake: Catalog) ->
         -7 * SECOND_US,
         3 * SECOND_US,
         3 * SECOND_US,
+        3 * SECOND_US,
         90 * SECOND_US,
     )
 

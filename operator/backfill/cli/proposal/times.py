@@ -66,7 +66,7 @@ def _warm_up(
     proposal: Proposal, explained: Sequence[ExplainedQuery] | None, lags: Mapping[str, Lags]
 ) -> Chosen:
     if explained is None:
-        return Chosen("0s", todo=(_unknown("before", "a session, a window or a join", proposal),))
+        return Chosen("0s", todo=(_unknown("before", "a session, a window or a join"),))
     why, todo, longest = [], _sessions(proposal), 0.0
     for query in explained:
         back = query.look_back_seconds
@@ -75,10 +75,10 @@ def _warm_up(
         elif back > 0:
             longest = max(longest, back)
             why.append(f"Results of {query.query} depend on rows up to {_seconds(back)} before.")
-    early = max((-each.least_us for each in lags.values()), default=0)
-    if longest and early > 0:
+    early = max((-each.early_us for each in lags.values()), default=0)
+    if early > 0:
         longest += math.ceil(early / _SECOND_US)
-        why.append(f"Rows arrived up to {_length(early)} before they happened.")
+        why.append(f"99.9% of the rows arrived at most {_length(early)} before they happened.")
     if not longest and not todo:
         why.append("No result depends on rows before the window.")
     return Chosen(_seconds(longest), tuple(why), tuple(todo))
@@ -91,7 +91,7 @@ def _drain(
     todo: list[str] = []
     longest = 0.0
     if explained is None:
-        todo.append(_unknown("after", "the watermark's delay, a window or a join", proposal))
+        todo.append(_unknown("after", "the watermark's delay, a window or a join"))
     else:
         todo += _sessions(proposal)
     for query in explained or ():
@@ -159,8 +159,7 @@ def _allowed_lateness(proposal: Proposal, lags: Mapping[str, Lags]) -> Chosen:
     return Chosen("0s", (), (todo,))
 
 
-def _unknown(side: str, what: str, proposal: Proposal) -> str:
-    del proposal
+def _unknown(side: str, what: str) -> str:
     return (
         f"How long {side} the window rows are needed: as long as {what} reaches. It is computed"
         " once all tables are found: run init again, or see backfill plan --explain."
