@@ -36,12 +36,13 @@ class KnownTables:
 
     def find(self, written: str) -> str | None:
         """The table that a program means, which may leave out the catalog; None if there is none or
-        if several have this name.
+        if several have this name. A full name means that table, even if others would match without
+        their catalog.
         """
         wanted = written.replace("`", "").lower()
-        found = [
-            name for name in self.names if wanted in {name.lower(), name.lower().partition(".")[2]}
-        ]
+        lower = {name: name.lower() for name in self.names}
+        full = [name for name in self.names if lower[name] == wanted]
+        found = full or [name for name in self.names if lower[name].partition(".")[2] == wanted]
         return found[0] if len(found) == 1 else None
 
     def load(self, name: str) -> Table:

@@ -128,8 +128,9 @@ def _no_table(written: str) -> InvalidPlanInput:
     return InvalidPlanInput(
         Problem(
             "",
-            f"the application streams from the table {written}, and no catalog of PyIceberg's"
-            " configuration has it",
-            "add its catalog to .pyiceberg.yaml",
+            f"the application streams from the table {written}, which no catalog of PyIceberg's"
+            " configuration has, or several",
+            "add its catalog to .pyiceberg.yaml; if several have it, write the table's name with"
+            " its catalog",
         )
     )
