@@ -17,7 +17,14 @@ from backfill.protocol.hand_off import (
 )
 from backfill.runtime.handoff.cut import Offsets, next_offsets, offsets_after_history
 from backfill.runtime.handoff.kafka import Topic, held_records
-from backfill.runtime.handoff.place import Marker, Placement, check_free, kafka_offset, place
+from backfill.runtime.handoff.place import (
+    Marker,
+    Placement,
+    check_free,
+    kafka_offset,
+    overlap,
+    place,
+)
 from backfill.runtime.queries.checkpoints import begun_with, checkpoint_of
 from backfill.runtime.queries.run import Destination, Run
 from backfill.runtime.settings import RuntimeSettings
@@ -44,12 +51,13 @@ def check_query(run: Run, spark: SparkSession, query: Destination) -> None:
         return
     placement = _placement(run.settings, query)
     for other in run.destinations:
-        if other.location == query.location and other.identity != query.identity:
+        if other.identity != query.identity and overlap(other.location, query.location):
             raise UnsupportedProgram(
                 Problem(
                     "spec.handOff",
-                    f"the queries {other.name} and {query.name} have the same checkpointLocation",
-                    "give each query one of its own",
+                    f"the queries {other.name} and {query.name} have the checkpointLocations"
+                    f" {other.location} and {query.location}, which are the same or within another",
+                    "give each query one of its own, beside the others",
                 )
             )
     if query.writes_files:

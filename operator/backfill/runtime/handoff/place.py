@@ -8,6 +8,7 @@ again, so that a driver may be killed at any moment, and a failed repartition le
 
 import json
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,9 @@ from backfill.runtime.handoff.offset_log import offsets_in_log
 
 MARKER = "_backfill_hand_off.json"
 """File beside those of the checkpoint. Spark ignores it."""
+
+_LOCAL = re.compile(r"file:/*")
+_SLASHES = re.compile(r"(?<!:)/{2,}")
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +59,14 @@ class Placement:
     """History's checkpoint."""
     state_partitions: int | None
     """How many partitions the state must have; None for as many as it has."""
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether two locations are the same, or one of them is below the other."""
+    first, second = (
+        f"{_SLASHES.sub('/', _LOCAL.sub('/', each)).rstrip('/')}/" for each in (one, other)
+    )
+    return first.startswith(second) or second.startswith(first)
 
 
 def check_free(spark: SparkSession, placement: Placement) -> None:
@@ -97,8 +109,8 @@ def _own(target: Files, placement: Placement) -> Marker | None:
     if not names:
         return None
     if MARKER in names:
-        found = Marker.model_validate_json(target.read(MARKER))
-        if found.model_copy(update={"placed": None}) == placement.marker:
+        found = _marker(target.read(MARKER))
+        if found is None or found.model_copy(update={"placed": None}) == placement.marker:
             return found
     raise UnsupportedProgram(
         Problem(
@@ -109,6 +121,15 @@ def _own(target: Files, placement: Placement) -> Marker | None:
             " state that this Backfill puts there",
         )
     )
+
+
+def _marker(text: str) -> Marker | None:
+    """A marker; None if a driver was killed while it wrote it, so that nothing is complete."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return None
+    return Marker.model_validate_json(text)
 
 
 def _copied(

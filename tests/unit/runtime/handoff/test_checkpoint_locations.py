@@ -1,0 +1,68 @@
+"""Where checkpoints are put: locations that must be apart, and what is there already."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from backfill.api.errors import UnsupportedProgram
+from backfill.planning.workspace import Workspace
+from backfill.runtime.handoff.files import Files
+from backfill.runtime.handoff.place import MARKER, Marker, Placement, _own, overlap
+
+MINE = Marker(uid="mine", plan_id="plan", query="sums")
+
+
+class Found:
+    """A location with files that a test names."""
+
+    def __init__(self, files: dict[str, str]):
+        self._files = files
+
+    def names(self) -> list[str]:
+        return list(self._files)
+
+    def read(self, name: str) -> str:
+        return self._files[name]
+
+
+def own(tmp_path: Path, **files: str) -> Marker | None:
+    placement = Placement("sums", MINE, "s3a://lake/sums", Workspace(str(tmp_path)), None)
+    found: Any = Found({name.replace("marker", MARKER): text for name, text in files.items()})
+    return _own(cast(Files, found), placement)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("s3a://lake/a", "s3a://lake/a/"),
+        ("s3a://lake//a", "s3a://lake/a"),
+        ("file:///lake/a", "/lake/a"),
+        ("s3a://lake/a/b", "s3a://lake/a"),
+        ("s3a://lake", "s3a://lake/a"),
+    ],
+)
+def test_locations_that_are_the_same_or_within_another(one: str, other: str) -> None:
+    assert overlap(one, other)
+    assert overlap(other, one)
+
+
+def test_locations_that_are_apart() -> None:
+    assert not overlap("s3a://lake/a", "s3a://lake/ab")
+    assert not overlap("s3a://lake/a", "hdfs://lake/a")
+
+
+def test_a_driver_killed_while_it_wrote_the_marker_is_followed_by_another_try(
+    tmp_path: Path,
+) -> None:
+    whole = MINE.model_dump_json(by_alias=True)
+    assert own(tmp_path, marker=whole) == MINE
+    for torn in ("", whole[:10]):
+        assert own(tmp_path, marker=torn, metadata="{}") is None
+
+
+def test_what_others_have_put_there_stays(tmp_path: Path) -> None:
+    other = MINE.model_copy(update={"uid": "other"}).model_dump_json(by_alias=True)
+    for files in ({"marker": other}, {"metadata": "{}"}):
+        with pytest.raises(UnsupportedProgram, match="is in use"):
+            own(tmp_path, **files)
