@@ -13,7 +13,7 @@ from rich.console import Console
 
 from backfill.api.application import Application, application_name, metadata_of, read_application
 from backfill.api.backfill import Backfill
-from backfill.api.errors import BackfillError, BadInput, InvalidManifest, Problem
+from backfill.api.errors import BackfillError, BadInput, InvalidManifest, InvalidPlanInput, Problem
 from backfill.api.manifests.backfill_manifest import load_manifests
 from backfill.api.manifests.documents import Document, read_documents
 from backfill.api.quantities import parse_time
@@ -40,7 +40,9 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 class _Lake:
-    """The tables of the catalogs, with their columns as text."""
+    """The tables of the catalogs, with their columns as text. A table that cannot be loaded has
+    none, and is among the problems.
+    """
 
     def __init__(self, tables: KnownTables):
         self._tables = tables
@@ -53,7 +55,12 @@ class _Lake:
         return self._tables.find(written)
 
     def columns(self, name: str) -> Mapping[str, str]:
-        schema = self._tables.load(name).schema()
+        try:
+            schema = self._tables.load(name).schema()
+        except InvalidPlanInput as error:
+            if (problem := str(error)) not in self._tables.problems:
+                self._tables.problems.append(problem)
+            return {}
         return {column: str(schema.find_type(column)) for column in schema.column_names}
 
 

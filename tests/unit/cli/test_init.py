@@ -153,6 +153,15 @@ def test_catalogs_that_cannot_be_looked_into_are_named(
     assert "TODO: catalog other cannot be opened" in words
 
 
+def test_a_table_that_cannot_be_loaded_is_named(init: Init, tmp_path: Path) -> None:
+    for metadata in tmp_path.glob("warehouse/**/*.metadata.json"):
+        metadata.unlink()
+    end = init()
+    assert end.status == 0, end.err
+    words = " ".join(line.strip().removeprefix("#").strip() for line in end.out.splitlines())
+    assert "TODO: table lake.raw.clicks cannot be loaded" in words
+
+
 def test_on_a_cluster_it_says_where_it_works(
     backfill: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
