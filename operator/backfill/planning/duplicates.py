@@ -124,12 +124,16 @@ class Seen:
         """Number of stretches of which some offsets were seen."""
 
     def first(self, partitions: Int64s, offsets: Int64s) -> Bools:
-        """For each of some rows, whether no row before it has the same partition and offset."""
+        """For each of some rows, whether no row before it has the same partition and offset. Stops
+        when more than :data:`MOST_CHUNKS` stretches have gaps, so that memory has a bound.
+        """
         numbers = offsets >> _CHUNK_BITS
         order = np.lexsort((numbers, partitions))
         borders = (np.diff(partitions[order]) != 0) | (np.diff(numbers[order]) != 0)
-        first = np.empty(len(offsets), np.bool_)
+        first = np.ones(len(offsets), np.bool_)
         for rows in np.split(order, np.flatnonzero(borders) + 1):
+            if self.partial > MOST_CHUNKS:
+                break
             if len(rows):
                 chunk = (int(partitions[rows[0]]), int(numbers[rows[0]]))
                 first[rows] = self._first_of_chunk(chunk, offsets[rows] & (_CHUNK - 1))

@@ -208,3 +208,12 @@ def test_offsets_without_gaps_take_no_memory() -> None:
         assert seen.partial <= 1
     assert seen.partial == 0
     assert not seen.first(np.zeros(3, np.int64), np.array([0, 65_536, 10 * 65_536 - 1])).any()
+
+
+def test_offsets_that_are_far_apart_take_no_more_memory_than_is_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(duplicates, "MOST_CHUNKS", 10)
+    seen = Seen()
+    seen.first(np.zeros(1_000, np.int64), np.arange(1_000) << 20)
+    assert seen.partial == 11, "one too many, which is refused"
