@@ -245,7 +245,7 @@ class BatchFunction:
                 if other != self.query:
                     raise _taken(output, self.query, other)
                 branch = self._branches[output.name] = self._open(output)
-            branch.is_for(place, destination.keys)
+            branch.is_for(place, destination.keys, records=destination.records)
         return branch
 
     def _left_out(self, place: str) -> bool:
@@ -286,6 +286,7 @@ class _Branch:
         self._sink = SinkWriter(settings)
         self._query = query
         self._place: str | None = None
+        self._records: bool | None = None
         self._holds: Holds | None = None
         self._continued = False
 
@@ -295,7 +296,7 @@ class _Branch:
         staged = self._sink.staged()
         return None if staged is None else staged.query
 
-    def is_for(self, place: str, keys: tuple[str, ...]) -> None:
+    def is_for(self, place: str, keys: tuple[str, ...], *, records: bool) -> None:
         """Checks that only one place is written through this output, and in one way.
 
         Raises:
@@ -305,12 +306,14 @@ class _Branch:
         known = self._place or place
         if not same_place(known, place):
             raise _two_places(self.output, known, place)
+        if records != (records if self._records is None else self._records):
+            raise _rows_and_records(self.output, place)
         if keys and {key.lower() for key in keys} != {key.lower() for key in self.output.keys}:
             raise _other_keys(self.output, place, keys)
         holds: Holds = "Changes" if keys else "Rows"
         if holds != (self._holds or self._held or holds):
             raise _appended_and_merged(self.output, place)
-        self._place, self._holds = known, holds
+        self._place, self._records, self._holds = known, records, holds
 
     @property
     def _held(self) -> Holds | None:
@@ -398,6 +401,18 @@ def _two_places(output: Output, known: str, place: str) -> UnsupportedProgram:
             f"foreachBatch writes both {known} and {place}, which the output {output.name} has the"
             " name of",
             "add an output for each, with its table, or name one in spec.ignoredQueries",
+        )
+    )
+
+
+def _rows_and_records(output: Output, place: str) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        Problem(
+            "spec.outputs",
+            f"foreachBatch writes both rows and records for Kafka to {place}, which the output"
+            f" {output.name} has the name of, so that its table would have both",
+            f"add an output named {last_part(place)} with a table of records, and give the output"
+            " of the other rows another name",
         )
     )
 

@@ -1,0 +1,48 @@
+"""What functions of ``foreachBatch`` may write through one output."""
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog
+
+from backfill.api.errors import UnsupportedProgram
+from backfill.api.output import Output
+from backfill.api.spec import Window
+from backfill.runtime.sink import SinkSettings
+from backfill.runtime.switching.batch_function import _Branch
+
+
+@pytest.fixture
+def branch(lake: Catalog) -> _Branch:
+    table = lake.create_table(
+        "raw.alerts", pa.schema([("key", pa.binary()), ("value", pa.binary())])
+    )
+    output = Output(name="alerts", table="lake.raw.alerts")
+    settings = SinkSettings(
+        backfill="one",
+        namespace="team",
+        uid="1",
+        plan_id="2",
+        query="send",
+        output=output,
+        window=Window.model_validate(
+            {"start": "2021-07-11T00:00:00Z", "end": "2021-07-12T00:00:00Z"}
+        ),
+        schema_id=table.schema().schema_id,
+        spec_id=table.spec().spec_id,
+    )
+    return _Branch(output, table, settings, "send")
+
+
+def test_a_table_and_a_topic_of_its_name_do_not_share_an_output(branch: _Branch) -> None:
+    """Their rows could not be told apart, and the table would have each twice."""
+    branch.is_for("raw.alerts", (), records=False)
+    branch.is_for("lake.raw.alerts", (), records=False)
+    with pytest.raises(UnsupportedProgram, match="both rows and records for Kafka to alerts"):
+        branch.is_for("alerts", (), records=True)
+
+
+def test_one_topic_may_be_written_several_times(branch: _Branch) -> None:
+    branch.is_for("prod.alerts", (), records=True)
+    branch.is_for("prod.alerts", (), records=True)
+    with pytest.raises(UnsupportedProgram, match=r"writes both prod\.alerts and dev\.alerts"):
+        branch.is_for("dev.alerts", (), records=True)
