@@ -4,7 +4,7 @@ goes on with live Kafka.
 
 from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from backfill.api.base import Message, Model
 from backfill.api.field_types import InputName
@@ -19,6 +19,21 @@ of a live application.
 MOST_QUERIES: Final = 64
 MOST_SHOWN_PARTITIONS: Final = 256
 """Offsets in a report are those of so many partitions: a status has room for no more."""
+
+
+_MOST_DIGITS = 10
+
+
+def _by_partition(offsets: dict[str, int]) -> dict[str, int]:
+    """Offsets whose keys are numbers. A driver is not trusted: they are shown, and kept in status.
+
+    Raises:
+        ValueError: one is none.
+    """
+    for key in offsets:
+        if not (key.isascii() and key.isdigit() and len(key) <= _MOST_DIGITS):
+            raise ValueError("a key is not the number of a partition")
+    return offsets
 
 
 class HandOffSettings(Model):
@@ -43,7 +58,9 @@ class HandOffSource(Model):
     """Kafka topic in which it goes on."""
     partitions: Count
     """Number of partitions of the topic."""
-    offsets: Annotated[dict[str, Count], Field(max_length=MOST_SHOWN_PARTITIONS)]
+    offsets: Annotated[
+        dict[str, Count], Field(max_length=MOST_SHOWN_PARTITIONS), AfterValidator(_by_partition)
+    ]
     """By partition, the offset of the first record that the live application reads; of the first
     256 partitions.
     """
