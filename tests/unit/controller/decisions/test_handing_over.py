@@ -130,7 +130,10 @@ def test_where_the_state_is_and_where_it_goes_on_is_recorded() -> None:
 
 @cases(
     ("policy", "how"),
-    {"on a cluster": (CLUSTER, "kubectl patch sparkapplication app"), "here": (LOCAL, "start app")},
+    {
+        "on a cluster": (CLUSTER, "kubectl patch sparkapplications.sparkoperator.k8s.io app"),
+        "here": (LOCAL, "start app"),
+    },
 )
 def test_a_prepared_application_is_for_the_team_to_start(policy: Any, how: str) -> None:
     decision = decide(observed(resource(published("Prepare"), "Prepare"), policy=policy))
