@@ -96,7 +96,13 @@ def test_an_analysis_with_a_wrong_rule_ends_the_run(
         "not the same in the two batch jobs that have computed them: at 2024-03-0"
         in problem.message
     )
-    assert run.run.tracker.queries[0].sources[0].committed < backfill.header.steps
+    committed = run.run.tracker.queries[0].sources[0].committed
+    assert committed < backfill.header.steps
+
+    again = BatchRun(backfill)
+    error = again.finish(again.prepared(frame, events.results, "at"))
+    assert isinstance(error, UnsupportedProgram), "another attempt does not get past it"
+    assert again.run.tracker.queries[0].sources[0].committed == committed
 
 
 @pytest.mark.parametrize("program", [followed, hourly])

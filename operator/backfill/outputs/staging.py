@@ -67,6 +67,9 @@ class Staged:
     """How the query was run: as a stream, or as batch jobs (``Batch``)."""
     changes: bool = False
     """Whether the branch holds changed rows, of which only the newest of each key count."""
+    overlap: Mapping[str, int] | None = None
+    """What the last span has found of results that the next one computes, too, for the driver that
+    compares them."""
 
 
 Holds = Literal["Rows", "Changes", "Result"]
@@ -94,6 +97,8 @@ class Batch:
     """The first step of a span; None for a micro-batch, which is one step."""
     holds: Holds = "Rows"
     """What its rows are. Files with changes are in the directory of their batch."""
+    overlap: Mapping[str, int] | None = None
+    """What a span has found of results that the next one computes, too."""
 
     @property
     def begins_at(self) -> int:
@@ -336,6 +341,7 @@ def _new_summary(before: Snapshot | None, result: Result, batch: Batch) -> dict[
         files,
         batch.execution,
         changes=old.changes or (batch.holds == "Changes" and rows > 0),
+        overlap=batch.overlap,
     )
     return {
         **result.summary,

@@ -71,6 +71,16 @@ def test_a_span_of_steps_is_staged_once_and_the_next_one_after_it(lake: Catalog)
     assert staged == Staged("query", 5, 3, 0, files=2, execution="Batch")
 
 
+def test_what_the_last_span_has_found_is_kept(lake: Catalog) -> None:
+    table = make_table(lake)
+    for last, overlap in ((0, {"rows": 1}), (1, {"rows": 2})):
+        batch = Batch("query", last, [], table.spec().spec_id, 0, last, overlap=overlap)
+        assert stage_batch(table, RESULT, batch)
+        staged = read_staged(lake.load_table(table.name()).metadata, RESULT)
+        assert staged is not None
+        assert staged.overlap == overlap
+
+
 def test_of_two_drivers_with_spans_of_their_own_only_one_adds_a_step(lake: Catalog) -> None:
     table = make_table(lake)
     span(table, 0, 4, FIRST)

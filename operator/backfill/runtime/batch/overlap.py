@@ -5,13 +5,14 @@ Of two spans that meet, one also computes the results of a strip of time in the 
 one, from what it reads, and the other one computes them from other rows. If both have read all that
 these results depend on, there are as many, with the same values.
 
-Only spans of one attempt are compared: what a span of an earlier attempt has found is not kept, so
-the strip between two attempts goes unchecked.
+What the last committed span has found is kept with its files, and the next attempt compares its
+first span with that. Otherwise it would get past a difference that has ended the one before.
 """
 
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -38,6 +39,17 @@ Between = tuple[int, int]
 """From the first time to before the second one, in microseconds."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a span has found in a strip."""
+
+    seen: Mapping[str, int]
+    session_us: int
+    """What it read was enough if no session is longer."""
+    span: Span | None = None
+    """None is one of an earlier attempt."""
+
+
 class OverlapCheck:
     """Compares the results of one query's spans where they meet."""
 
@@ -46,11 +58,14 @@ class OverlapCheck:
         query: str,
         spans: Sequence[Span],
         column: str,
+        *,
         compared: Sequence[JavaObject],
         compute: Callable[[Span], DataFrame],
+        before: Mapping[str, int] | None = None,
     ):
         """``column`` is the time of results, and ``compared`` are those of their columns that
-        :func:`compared_columns` finds. ``compute`` gives what a span computes.
+        :func:`compared_columns` finds. ``compute`` gives what a span computes. ``before`` is what
+        :meth:`compare` returned for the span before the first one, in an earlier attempt.
         """
         self._query = query
         self._spans = spans
@@ -58,14 +73,22 @@ class OverlapCheck:
         self._compared = compared
         self._compute = compute
         self._lock = threading.Lock()
-        self._found: dict[Between, tuple[dict[str, int], Span]] = {}
+        self._found: dict[Between, _Found] = {}
+        self._first: Between | None = None
+        if before is not None and spans:
+            strip = before["start_us"], before["end_us"]
+            self._first = strip if _computes(spans[0], strip) else None
+            seen = {name: before[name] for name in _SEEN}
+            self._found[strip] = _Found(seen, before["session_us"])
 
     def strips(self, span: Span) -> list[Between]:
         """The strips that a span computes, in its own stretch and in those of its neighbours."""
         if not self._compared:
             return []
         meeting = (pair for pair in pairwise(self._spans) if span.steps in _steps_of(pair))
-        return [strip for pair in meeting if (strip := _strip(*pair)) is not None]
+        strips = [strip for pair in meeting if (strip := _strip(*pair)) is not None]
+        is_first = self._first is not None and span.steps == self._spans[0].steps
+        return [self._first, *strips] if self._first is not None and is_first else strips
 
     def observe(self, span: Span, results: DataFrame) -> DataFrame:
         """The same results of a span, observed."""
@@ -82,8 +105,10 @@ class OverlapCheck:
         span: Span,
         observed: Mapping[str, Mapping[str, Any]],
         may_differ: Callable[[Between, int], bool],
-    ) -> None:
+    ) -> dict[str, int] | None:
         """Compares what a span has computed with its neighbours, where they have computed it, too.
+
+        Returns what the span after it must find as well; None if that computes nothing of it.
 
         Args:
             may_differ: whether results of a strip depend on rows that arrived so late that not both
@@ -92,21 +117,31 @@ class OverlapCheck:
         Raises:
             UnsupportedProgram: it is not the same, and should be.
         """
-        metrics = observed.get("overlap", {})
+        metrics, at_end = observed.get("overlap", {}), None
         for number, strip in enumerate(self.strips(span)):
             seen = {name: int(metrics.get(f"{name} {number}") or 0) for name in _SEEN}
+            if span.stretch is not None and strip[1] >= span.stretch.end_us:
+                start_us, end_us = strip
+                at_end = {
+                    "start_us": start_us,
+                    "end_us": end_us,
+                    "session_us": span.session_us,
+                    **seen,
+                }
+            mine = _Found(seen, span.session_us, span)
             with self._lock:
-                other, computed = self._found.setdefault(strip, (seen, span))
-            if seen == other:
+                other = self._found.setdefault(strip, mine)
+            if seen == other.seen:
                 continue
-            if not may_differ(strip, max(span.session_us, computed.session_us)):
-                raise self._differ(strip, computed, span)
+            if not may_differ(strip, max(span.session_us, other.session_us)):
+                raise self._differ(strip, other.span, span)
             _log.warning(
                 "results of the query %s from %s to %s are not the same in both batch jobs that"
                 " have computed them: rows arrived late",
                 self._query,
                 *_in_words(strip),
             )
+        return at_end
 
     def _metrics(self, results: DataFrame, where: Column) -> dict[str, Column]:
         spark = results.sparkSession
@@ -121,8 +156,21 @@ class OverlapCheck:
             return F.unix_date(value).cast("bigint") * _DAY_US
         return timestamp_columns.microseconds(value, kind)
 
-    def _differ(self, strip: Between, *spans: Span) -> UnsupportedProgram:
-        """Both are computed again, to say where."""
+    def _differ(self, strip: Between, one: Span | None, other: Span) -> UnsupportedProgram:
+        examples = "" if one is None else f": {self._examples(strip, one, other)}"
+        return UnsupportedProgram(
+            Problem(
+                "spec.execution",
+                '"Batch" gives the query {} wrong results: those from {} to {} are not the same in'
+                " the two batch jobs that have computed them{}".format(
+                    self._query, *_in_words(strip), examples
+                ),
+                "write Streaming",
+            )
+        )
+
+    def _examples(self, strip: Between, *spans: Span) -> str:
+        """Both are computed again, to say where they differ."""
         first, second = (self._by_time(self._compute(span), strip) for span in spans)
         one, other = ([F.col(f"{side}.{name}") for name in _SEEN] for side in ("a", "b"))
         same = [mine.eqNullSafe(yours) for mine, yours in zip(one, other, strict=True)]
@@ -130,19 +178,9 @@ class OverlapCheck:
         differ = both.where(~(same[0] & same[1] & same[2])).select(
             "at_us", *(F.coalesce(rows[0], F.lit(0)) for rows in (one, other))
         )
-        examples = [
+        return ", ".join(
             f"at {format_time(from_us(at_us))} {rows:,} and {others:,} rows"
             for at_us, rows, others in differ.orderBy("at_us").limit(_EXAMPLES).collect()
-        ]
-        return UnsupportedProgram(
-            Problem(
-                "spec.execution",
-                '"Batch" gives the query {} wrong results: those from {} to {} are not the same in'
-                " the two batch jobs that have computed them: {}".format(
-                    self._query, *_in_words(strip), ", ".join(examples)
-                ),
-                "write Streaming",
-            )
         )
 
     def _by_time(self, results: DataFrame, strip: Between) -> DataFrame:
@@ -171,6 +209,15 @@ def _strip(before: Span, after: Span) -> Between | None:
         return None
     meet_us = after.stretch.start_us
     return meet_us - after.before_us, meet_us + before.after_us
+
+
+def _computes(first: Span, strip: Between) -> bool:
+    """Whether the first span of an attempt reads enough for a strip at its start."""
+    if first.stretch is None:
+        return False
+    start_us, end_us = first.stretch.start_us - first.before_us, first.stretch.open_us
+    meets = first.stretch.start_us in strip
+    return meets and start_us <= strip[0] and strip[1] <= end_us
 
 
 def _inside(time_us: Column, strip: Between) -> Column:

@@ -287,9 +287,10 @@ class _Work:
         written, seen = write(rows, sink)
         if self._watch is not None and not self._watch.enough(span, seen):
             return None
-        self._overlap.compare(span, seen, self._may_differ)
+        overlap = self._overlap.compare(span, seen, self._may_differ)
         self._count_open(span, sum(each.rows_open for each in written), seen)
         batch = batch_of(self._target.query, span, sink.spec_id, written)
+        batch = replace(batch, overlap=overlap)
         return Computed(batch, 0 if self._lags is None else self._lags.late_rows(span.steps))
 
     def commit(self, batch: Batch) -> None:
@@ -346,10 +347,19 @@ class _Work:
         )
 
     def _overlap_check(self, spans: Sequence[Span]) -> OverlapCheck:
-        column = self._target.output.timestamp_column
-        meet = column is not None and any(span.before_us + span.after_us for span in spans)
+        column, staged = self._target.output.timestamp_column, self._target.staged
+        before = None if staged is None else staged.overlap
+        strips = before is not None or any(span.before_us + span.after_us for span in spans)
+        meet = column is not None and bool(spans) and strips
         compared = compared_columns(self._session, self._plan, column) if column and meet else []
-        return OverlapCheck(self._target.query, spans, column or "", compared, self._rows)
+        return OverlapCheck(
+            self._target.query,
+            spans,
+            column or "",
+            compared=compared,
+            compute=self._rows,
+            before=before,
+        )
 
     def _in_words(self, span: Span) -> str:
         """For Spark's own screens."""
