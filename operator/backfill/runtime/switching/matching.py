@@ -235,8 +235,8 @@ def match_output(target: Target, outputs: Sequence[Output], taken: Mapping[str, 
 
     It is, in this order: the output with the query's name; unless the query was started by an
     output's name, the output with the query's table; the output whose name is the topic or path, or
-    its last part; the only output that no other query writes. ``taken`` has the queries of outputs
-    that are already written.
+    its last part, or the table if that is named without a namespace; the only output that no other
+    query writes. ``taken`` has the queries of outputs that are already written.
 
     Raises:
         UnsupportedProgram: there is no such output, another query writes it, or the way it is
@@ -263,7 +263,9 @@ def _named(target: Target, outputs: Sequence[Output]) -> Output | None:
     for output in outputs:
         if target.table and same_table(output.table, target.table):
             return output
-    places = [place for place in (target.topic, target.table) if place]
+    written = target.table or ""
+    elsewhere = "." in written and "/" not in written and not target.writes_files
+    places = [place for place in (target.topic, "" if elsewhere else written) if place]
     names = {name for place in places for name in (place, last_part(place))}
     return next((output for output in outputs if output.name in names), None)
 

@@ -104,6 +104,7 @@ def test_a_name_without_its_namespace_is_not_the_table() -> None:
         ("then its topic", Target("kafka", "other", topic="errors"), [], "errors"),
         ("also its last part", Target("kafka", topic="plays.prod.errors"), [], "errors"),
         ("or its path", Target("parquet", table="s3a://lake/out/errors/"), [], "errors"),
+        ("or its table in the session's namespace", Target(table="errors"), [], "errors"),
         ("then what nobody else writes", Target(query_name="other"), ["errors"], "summary"),
         (
             "mode is not case-sensitive",
@@ -129,6 +130,11 @@ def test_a_query_finds_its_output(case: str, target: Target, taken: list[str], o
             Target(query_name="debug"),
             ["summary", "errors"],
             ["the query debug", "no output is left"],
+        ),
+        (
+            Target(table="audit.errors"),
+            [],
+            ["no output has the name, table, topic or path of a query without a name"],
         ),
         (
             Target("kafka", "alerts", topic="summary.v2"),
