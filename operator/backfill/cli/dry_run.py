@@ -53,7 +53,8 @@ def show_plan(
         header = dry_run(backfill, workspace, err)
         now = datetime.now(UTC)
         measured = by_earlier_runs(backfill, header.bytes, _earlier(state))
-        summary = summarize(header, now, measured=measured)
+        limit = backfill.spec.max_rows_per_second
+        summary = summarize(header, now, rows_per_second=limit, measured=measured)
         if explained:
             assert application is not None  # it was required
             with err.status("runs the program until its queries start"):

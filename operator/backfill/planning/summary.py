@@ -123,14 +123,26 @@ def summarize(
     now: datetime,
     *,
     bytes_per_second_per_task: float = TASK_BYTES_PER_SECOND,
+    rows_per_second: int | None = None,
     measured: MeasuredEstimate | None = None,
 ) -> PlanSummary:
     """The summary of a plan, for a run with the number of tasks that it was planned for.
 
-    ``measured`` is the estimate by earlier runs.
+    Args:
+        now: the time at which it is judged whether rows are missing.
+        bytes_per_second_per_task: how fast a task reads.
+        rows_per_second: the Backfill's limit for all tasks; None without one.
+        measured: the estimate by earlier runs.
     """
     rate = bytes_per_second_per_task * header.inputs.parallelism
     step_bytes = _per_step([source.step_bytes for source in header.sources])
+    step_rows = _per_step([source.step_rows for source in header.sources])
+    read_seconds = [size / rate for size in step_bytes]
+    if rows_per_second is not None:
+        read_seconds = [
+            max(seconds, rows / rows_per_second)
+            for seconds, rows in zip(read_seconds, step_rows, strict=True)
+        ]
     spans = [
         end - start for start, end in zip(header.step_starts_us, header.step_ends_us, strict=True)
     ]
@@ -153,10 +165,10 @@ def summarize(
         steps=StepsSummary(
             count=header.steps,
             longest_seconds=max(spans, default=0) / _US_PER_SECOND,
-            most_rows=max(_per_step([source.step_rows for source in header.sources]), default=0),
+            most_rows=max(step_rows, default=0),
             most_bytes=max(step_bytes, default=0),
         ),
-        estimated_seconds=round(sum(STEP_OVERHEAD_SECONDS + size / rate for size in step_bytes), 1),
+        estimated_seconds=round(sum(STEP_OVERHEAD_SECONDS + each for each in read_seconds), 1),
         measured=measured,
         greatest_disorder_seconds=header.proof.greatest_disorder_us / _US_PER_SECOND,
         greatest_misalignment_seconds=header.proof.greatest_misalignment_us / _US_PER_SECOND,

@@ -28,6 +28,10 @@ def test_a_summary_tells_totals_skew_steps_and_time(lake: Catalog, tmp_path: Pat
     assert summary.estimated_seconds == pytest.approx(
         6 * STEP_OVERHEAD_SECONDS + header.bytes / 200, abs=0.1
     )
+    limited = summarize(header, NOW, bytes_per_second_per_task=10**9, rows_per_second=2)
+    assert limited.estimated_seconds == pytest.approx(
+        6 * STEP_OVERHEAD_SECONDS + header.rows / 2, abs=0.1
+    )
     assert summary.greatest_misalignment_seconds <= 2 * 3600
     assert (
         json.loads(json.dumps(summary.to_manifest()))["sources"][1]["first"]

@@ -60,7 +60,8 @@ def _summary(place: Place, backfill: Backfill) -> PlanSummary | None:
     if header is None:
         return None
     measured = by_earlier_runs(backfill, header.bytes, _earlier(place))
-    return summarize(header, datetime.now(UTC), measured=measured)
+    limit = backfill.spec.max_rows_per_second
+    return summarize(header, datetime.now(UTC), rows_per_second=limit, measured=measured)
 
 
 def _earlier(place: Place) -> Iterator[Backfill]:
