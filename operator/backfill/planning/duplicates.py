@@ -83,6 +83,8 @@ class _Rows:
 class _Duplicates:
     """The duplicate rows of a source."""
 
+    read: int = 0
+    """All rows."""
     rows: int = 0
     without_offset: int = 0
     """Rows without partition or offset, of which it is unknown."""
@@ -103,8 +105,8 @@ class _Duplicates:
         """What was found, in words."""
         if self.rows:
             yield (
-                f"{count(self.rows, 'row')} with a Kafka offset that another row has are left out"
-                " (dropDuplicates)"
+                f"{self.rows:,} of {count(self.read, 'row')} have a Kafka offset that another row"
+                " has, and are left out (dropDuplicates)"
             )
         if self.without_offset:
             yield (
@@ -177,6 +179,7 @@ def _find(table: PinnedTable, splits: pa.Table) -> _Duplicates:
             rows.partitions.filter(known).cast(pa.int64()).to_numpy(),
             rows.offsets.filter(known).cast(pa.int64()).to_numpy(),
         )
+        found.read += len(rows.positions)
         found.without_offset += len(rows.positions) - len(first)
         if not first.all():
             compared = rows.positions[known.to_numpy(zero_copy_only=False)]

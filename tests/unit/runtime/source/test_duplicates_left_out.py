@@ -108,7 +108,9 @@ def test_of_records_that_were_written_twice_the_one_that_is_read_first_is_read(
     else:
         assert Counter(found) == Counter(wanted)
     (note,) = (each for each in header.sources[0].input.notes if "dropDuplicates" in each)
-    assert note == ("9 rows with a Kafka offset that another row has are left out (dropDuplicates)")
+    assert note == (
+        "9 of 42 rows have a Kafka offset that another row has, and are left out (dropDuplicates)"
+    )
 
 
 def test_a_plan_that_is_made_again_leaves_out_the_same_rows(lake: Catalog, tmp_path: Path) -> None:
