@@ -122,7 +122,7 @@ def _history(spark: SparkSession, name: str, live: _Entry | None) -> DataFrame:
     reader = spark.readStream.format(NAMED_FORMAT).option("source", name)
     if live is None:
         return reader.load()
-    reader = reader.options(**live.get("options", {}))
+    reader = reader.options(**{**live.get("options", {}), "subscribe": live.get("topic")})
     if "schema" not in live:
         return reader.option("shape", "kafka").load()
     return _as_declared(reader.load(), str(live["schema"]), name)
@@ -191,15 +191,17 @@ def _selected(sources: Mapping[str, _Entry], name: str) -> _Entry:
 
 def _live_candidate(sources: Mapping[str, _Entry], name: str) -> _Entry | None:
     """The candidate that declares the columns in a backfill; None if nothing is configured, or no
-    candidate is live.
+    candidate is live. Of several live ones it is the selected one.
     """
     candidates = _candidates(sources, name)
     return next((candidate for candidate in candidates if candidate.get("type") == "kafka"), None)
 
 
 def _candidates(sources: Mapping[str, _Entry], name: str) -> list[_Entry]:
+    """What a source may be read from, the selected one first."""
     entry = sources.get(name, {})
-    return [_entry(sources, "sources", other) for other in entry.get("candidates", [])] or [entry]
+    others = sorted(entry.get("candidates", []), key=lambda other: other != entry.get("selected"))
+    return [_entry(sources, "sources", other) for other in others] or [entry]
 
 
 def _entry(section: Mapping[str, _Entry], kind: str, name: str) -> _Entry:

@@ -183,6 +183,26 @@ def named_source(name: str, sources: Sequence[Source]) -> Source:
     )
 
 
+def check_same_topic(options: Mapping[str, str], source: Source) -> None:
+    """Checks that a reader of a source by name has the topic of the resource in production, where
+    its query goes on with live traffic. ``options`` are those of the reader.
+
+    Raises:
+        UnsupportedProgram: it has another one.
+    """
+    topic = source.live.kafka.topic if source.live else None
+    read = options.get("subscribe", topic)
+    if read != topic:
+        raise UnsupportedProgram(
+            Problem(
+                "spec.sources",
+                f"the program reads source {source.name} from the topic {read}, and"
+                f" live.kafka.topic is {topic}",
+                "name the topic from which the application goes on in both",
+            )
+        )
+
+
 def same_table(full_name: str, written: str) -> bool:
     """Whether the application's name of a table means this table. It may leave out the catalog."""
     name = written.replace("`", "").lower()

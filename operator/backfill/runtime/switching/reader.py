@@ -18,7 +18,12 @@ from backfill.runtime.queries.run import ProgramRun, Run
 from backfill.runtime.session_conf import in_session
 from backfill.runtime.source.data_source import FORMAT as SOURCE_FORMAT
 from backfill.runtime.switching.frames import SourceFrames
-from backfill.runtime.switching.matching import kafka_sources, named_source, table_source
+from backfill.runtime.switching.matching import (
+    check_same_topic,
+    kafka_sources,
+    named_source,
+    table_source,
+)
 
 RECORD_KINDS = {
     "key": "binary",
@@ -141,6 +146,8 @@ class SwitchedReader(ReplacedReader):
                 return self._rows(table_source(options.get("path", ""), sources).name)
             case named_sources.NAMED_FORMAT:
                 source = named_source(options["source"], sources)
+                if self._run.settings.hand_off is not None:
+                    check_same_topic(options, source)
                 self._go_on_with([source])
                 return (
                     self._kafka([source])

@@ -10,6 +10,7 @@ from backfill.runtime.named_sources import NAMED_FORMAT
 from backfill.runtime.switching.matching import (
     Target,
     check_function,
+    check_same_topic,
     kafka_sources,
     match_output,
     match_write,
@@ -44,6 +45,13 @@ def test_a_subscription_is_the_source_of_that_topic() -> None:
     assert [source.name for source in kafka_sources({"subscribe": "raw-playbacks"}, SOURCES)] == [
         "playbacks"
     ]
+
+
+def test_a_source_by_name_goes_on_in_the_topic_that_it_has_in_production() -> None:
+    check_same_topic({"subscribe": "raw-impressions"}, SOURCES[0])
+    check_same_topic({"source": "impressions"}, SOURCES[0])
+    with pytest.raises(UnsupportedProgram, match="from the topic other, and"):
+        check_same_topic({"subscribe": "other"}, SOURCES[0])
 
 
 def test_a_subscription_to_several_topics_is_their_sources_in_that_order() -> None:
