@@ -109,7 +109,12 @@ def _record(observed: Observed, draft: Draft, name: str) -> None:
     queries = tuple(_as_it_goes_on(query, report) for query in handed.queries)
     lags = [query.lag_seconds for query in queries]
     known = [lag for lag in lags if lag is not None]
-    stale = report is None or observed.now - report.heartbeat > REPORT_PATIENCE
+    stale = (
+        report is None
+        or observed.now - report.heartbeat > REPORT_PATIENCE
+        # an application that was deleted has reported
+        or (handed.created_at is not None and report.heartbeat < handed.created_at)
+    )
     lag = None if stale or not known or len(known) < len(lags) else max(known)
     draft.set(hand_off=handed.model_copy(update={"queries": queries, "lag_seconds": lag}))
 

@@ -288,6 +288,21 @@ def test_an_application_that_somebody_deleted_is_not_created_again_by_itself() -
     assert world.made == 2, "a person has asked for it"
 
 
+def test_what_a_deleted_application_has_reported_does_not_count_for_the_next_one() -> None:
+    world = running()
+    world.app, world.report = None, live(1)
+    world.turn()
+    world.spec, world.generation = {"retryNonce": "again"}, 2
+    world.now = NOW + timedelta(minutes=1)
+    world.turn()
+    world.app = RUNNING
+    world.turn()
+    assert world.condition == ("Unknown", Reason.CATCHING_UP)
+    world.report = live(1, at=world.now)
+    world.turn()
+    assert world.condition == ("True", Reason.LIVE)
+
+
 def test_a_refused_application_waits_for_a_person_and_then_goes_on() -> None:
     world = LiveWorld()
     world.turn(acts=False)
