@@ -23,6 +23,11 @@ def remarks(spec: BackfillSpec, header: PlanHeader, *, one_process: bool) -> Ite
     ]
     if idle:
         yield f"without effect {'on this machine' if one_process else 'here'}: {', '.join(idle)}"
+    if spec.hand_off is not None and spec.ignored_queries:
+        yield (
+            "spec.ignoredQueries: the live application starts them without state; hand over all of"
+            " its queries in one Backfill, unless they need none"
+        )
     if any(output.publish.mode is PublishMode.REPLACE for output in spec.outputs):
         for source in header.sources:
             yield from _gap(source, header)

@@ -65,6 +65,12 @@ def test_what_only_a_live_application_of_the_operators_would_need_is_said(
     assert told(handOff={"to": "Live"}) == []
 
 
+def test_that_queries_left_out_go_live_without_state_is_said() -> None:
+    (remark,) = told(handOff={"to": "Live"}, ignoredQueries=["alerts"])
+    assert "starts them without state" in remark
+    assert told(ignoredQueries=["alerts"]) == []
+
+
 def test_a_lateness_that_the_policy_does_not_look_at_is_said() -> None:
     ordering = {"policy": "Exact", "allowedLateness": "1h"}
     for one_process in (True, False):
