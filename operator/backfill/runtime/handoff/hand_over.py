@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
@@ -187,22 +188,36 @@ def _next_offsets(run: Run, spark: SparkSession, name: str) -> Offsets:
     """Where a source goes on, as Kafka is now."""
     settings = run.settings
     field = f"spec.sources[{[each.name for each in settings.sources].index(name)}].live.kafka.topic"
-    options = run.kafka_options.get(name)
-    if options is None:
-        raise UnsupportedProgram(
-            Problem(
-                field,
-                f"the program does not read source {name} from Kafka, so live traffic cannot go on"
-                " there",
-                "read the topic in the program, or give the source a live candidate of type kafka"
-                " in the configuration of its sources",
-            )
-        )
+    options = kafka_options(run, name, field)
     plan, kept = settings.plan_workspace, settings.checkpoint_workspace
     start = read_header(plan).inputs.read_start_us
     topic = Topic(_topic(_source(settings, name)), field, start)
     history = offsets_after_history(plan, name, kept)
     return next_offsets(field, topic.name, history, held_records(spark, options, topic))
+
+
+def kafka_options(run: Run, name: str, field: str) -> Mapping[str, str]:
+    """The options with which the program reads a source from Kafka.
+
+    Raises:
+        UnsupportedProgram: it does not, or reads the source's table as well.
+    """
+    options = run.kafka_options.get(name)
+    if options is None or name in run.streamed_tables:
+        how = (
+            f"streams from the table of source {name}"
+            if name in run.streamed_tables
+            else f"does not read source {name} from Kafka"
+        )
+        raise UnsupportedProgram(
+            Problem(
+                field,
+                f"the program {how}, so live traffic cannot go on there",
+                "read the topic in the program, or give the source a live candidate of type kafka"
+                " in the configuration of its sources",
+            )
+        )
+    return options
 
 
 def _source(settings: RuntimeSettings, name: str) -> Source:

@@ -294,6 +294,8 @@ class Run(ProgramRun):
         """
         self.kafka_options: dict[str, Mapping[str, str]] = {}
         """By source, the options with which the program reads it from Kafka."""
+        self.streamed_tables: set[str] = set()
+        """Sources whose tables the program streams from by itself."""
         self._destinations: dict[str, Destination] = {}
         self._hand_off: HandOffReport | None = None
         self._comparing = ""

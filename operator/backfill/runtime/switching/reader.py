@@ -143,7 +143,9 @@ class SwitchedReader(ReplacedReader):
             case "kafka":
                 return self._topics()
             case "iceberg":
-                return self._rows(table_source(options.get("path", ""), sources).name)
+                table = table_source(options.get("path", ""), sources)
+                self._run.streamed_tables.add(table.name)
+                return self._rows(table.name)
             case named_sources.NAMED_FORMAT:
                 source = named_source(options["source"], sources)
                 if self._run.settings.hand_off is not None:
