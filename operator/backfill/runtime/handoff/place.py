@@ -112,13 +112,16 @@ def _own(target: Files, placement: Placement) -> Marker | None:
         found = _marker(target.read(MARKER))
         if found is None or found.model_copy(update={"placed": None}) == placement.marker:
             return found
+    handed = MARKER in names
+    who = ": another Backfill, or an earlier plan of this one, has put state there"
+    or_remove = ", or remove what is there if no application has started from it"
     raise UnsupportedProgram(
         Problem(
             "spec.handOff",
             f"the checkpoint location of the query {placement.name}, {placement.location}, is in"
-            " use",
-            "give the query a new, empty checkpointLocation: the live application goes on from the"
-            " state that this Backfill puts there",
+            f" use{who if handed else ''}",
+            f"give the query a new, empty checkpointLocation{or_remove if handed else ''}: the live"
+            " application goes on from the state that this Backfill puts there",
         )
     )
 

@@ -63,6 +63,11 @@ def test_a_driver_killed_while_it_wrote_the_marker_is_followed_by_another_try(
 
 def test_what_others_have_put_there_stays(tmp_path: Path) -> None:
     other = MINE.model_copy(update={"uid": "other"}).model_dump_json(by_alias=True)
-    for files in ({"marker": other}, {"metadata": "{}"}):
-        with pytest.raises(UnsupportedProgram, match="is in use"):
-            own(tmp_path, **files)
+    with pytest.raises(
+        UnsupportedProgram, match=r"another Backfill.* or remove what is there if no"
+    ):
+        own(tmp_path, marker=other)
+    with pytest.raises(
+        UnsupportedProgram, match=r"is in use; give the query a new, empty .*n: the"
+    ):
+        own(tmp_path, metadata="{}")
