@@ -122,7 +122,8 @@ def _history(spark: SparkSession, name: str, live: _Entry | None) -> DataFrame:
     reader = spark.readStream.format(NAMED_FORMAT).option("source", name)
     if live is None:
         return reader.load()
-    reader = reader.options(**{**live.get("options", {}), "subscribe": live.get("topic")})
+    topic = {"subscribe": str(live["topic"])} if "topic" in live else {}
+    reader = reader.options(**{**live.get("options", {}), **topic})
     if "schema" not in live:
         return reader.option("shape", "kafka").load()
     return _as_declared(reader.load(), str(live["schema"]), name)
