@@ -82,7 +82,7 @@ def propose_backfill(
         raise BadInput(Problem("--output", problem, "create it, or name another file"))
     document, text = _application_document(application)
     found = read_application(document, Path(application).parent, namespace or "default")
-    namespace = namespace or _given_namespace(document)
+    namespace = _namespace(document, namespace)
     about = About(_name_of(found.name, stretch), namespace, found.name, stretch)
     with err.status("runs the program until its queries start"):
         survey = _survey(found, stretch)
@@ -154,9 +154,13 @@ def _application_document(given: str) -> tuple[Document, str | None]:
     return found[0], text if len(documents) == 1 else None
 
 
-def _given_namespace(document: Document) -> str | None:
+def _namespace(document: Document, wanted: str | None) -> str | None:
+    """The namespace of the Backfill, which is that of the application; None if nothing names it."""
     namespace = metadata_of(document).get("namespace")
-    return str(namespace) if namespace else None
+    if namespace and wanted and wanted != namespace:
+        message = f"{wanted} is not the namespace of the application, {namespace}"
+        raise BadInput(Problem("--namespace", message, "leave it out"))
+    return str(namespace) if namespace else wanted
 
 
 def _name_of(application: str, window: Window) -> str:

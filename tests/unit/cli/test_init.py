@@ -130,6 +130,20 @@ def test_a_file_without_a_single_application_is_refused(init: Init, tmp_path: Pa
     assert "must hold one SparkApplication; there is a, b" in init(file="two.yaml").err
 
 
+def test_a_namespace_that_is_not_the_applications_is_refused(init: Init, tmp_path: Path) -> None:
+    application = spark_application(mainApplicationFile="app.py")
+    application["metadata"]["namespace"] = "streaming"
+    (tmp_path / "app" / "app.yaml").write_text(yaml.safe_dump(application))
+    end = init("-n", "other")
+    assert (end.status, end.err) == (
+        2,
+        "error: --namespace: other is not the namespace of the application, streaming; leave it"
+        " out\n",
+    )
+    assert "namespace: streaming" in init("-n", "streaming").out.partition("---\n")[2]
+    assert "namespace: streaming" in init().out.partition("---\n")[2]
+
+
 def test_a_program_without_streams_is_refused(init: Init, answer: Callable[..., None]) -> None:
     answer()
     assert "reads no Kafka topic and no table as a stream; check its arguments" in init().err
