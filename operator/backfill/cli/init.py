@@ -3,6 +3,7 @@ much to read around the window.
 """
 
 import re
+import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError, BadInput, InvalidManifest, InvalidPlanInput, Problem
 from backfill.api.manifests.backfill_manifest import load_manifests
 from backfill.api.manifests.documents import Document, read_documents
-from backfill.api.quantities import parse_time
+from backfill.api.quantities import count, parse_time
 from backfill.api.spec import Window
 from backfill.cli.asking import ask, check_answered
 from backfill.cli.dry_run import dry_run
@@ -251,9 +252,12 @@ def _parsed(text: str) -> Backfill:
 def _application_text(
     document: Document, text: str | None, application: str, output: Path | None
 ) -> str:
-    """The application's manifest, with the paths that it needs where the result is."""
+    """The application's manifest, with the paths that it needs where the result is. What is printed
+    is taken to be kept in the current directory.
+    """
     base = Path(application).resolve().parent
-    if output is None or output.resolve().parent == base:
+    place = Path.cwd() if output is None else output.resolve().parent
+    if place == base:
         return text if text is not None else yaml.safe_dump(document, sort_keys=False)
     return yaml.safe_dump(_with_paths(document, base), sort_keys=False)
 
@@ -288,9 +292,10 @@ def _write(application: str, written: str, output: Path | None) -> None:
 
 def _tell(written: str, output: Path | None, err: Console) -> None:
     open_questions = sum(line.strip().startswith(f"# {TODO}") for line in written.splitlines())
-    where = "FILE" if output is None else str(output)
+    where = "FILE" if output is None else shlex.quote(str(output))
+    are = "is" if open_questions == 1 else "are"
     left = (
-        f"{open_questions} lines with TODO are yours to decide; then"
+        f"{count(open_questions, 'line')} with TODO {are} yours to decide; then"
         if open_questions
         else "Everything was found. Choose publish.mode, then"
     )

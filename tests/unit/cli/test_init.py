@@ -54,8 +54,11 @@ def init(backfill: Command, tmp_path: Path, answer: Callable[..., None], lake: C
     return run
 
 
-def test_the_manifest_is_printed_behind_the_application_as_it_was_written(init: Init) -> None:
-    end = init("-n", "streaming")
+def test_the_manifest_is_printed_behind_the_application_as_it_was_written(
+    init: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path / "app")
+    end = init("-n", "streaming", file="app.yaml")
     assert end.status == 0, end.err
     application, _, backfill = end.out.partition("---\n")
     assert application.startswith("# ours\napiVersion: sparkoperator.k8s.io/v1beta2")
@@ -66,12 +69,15 @@ def test_the_manifest_is_printed_behind_the_application_as_it_was_written(init: 
 
 
 def test_a_file_elsewhere_has_the_paths_of_the_program_in_full(init: Init, tmp_path: Path) -> None:
-    end = init("--output", "b.yaml")
+    end = init("--output", "my b.yaml")
     assert (end.status, end.out) == (0, ""), end.err
-    found = load_manifests(tmp_path / "b.yaml")
-    assert found.application is not None
-    assert found.application.main_application_file == str(tmp_path / "app" / "app.py")
-    assert found.application.py_files == (str(tmp_path / "app" / "lib.py"),)
+    assert end.err.endswith(": backfill plan --explain 'my b.yaml'\n")
+    (tmp_path / "printed.yaml").write_text(init().out)
+    for name in ("my b.yaml", "printed.yaml"):
+        found = load_manifests(tmp_path / name)
+        assert found.application is not None
+        assert found.application.main_application_file == str(tmp_path / "app" / "app.py")
+        assert found.application.py_files == (str(tmp_path / "app" / "lib.py"),)
 
     end = init("--output", "app/b.yaml")
     assert end.status == 0, end.err
