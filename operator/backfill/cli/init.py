@@ -37,6 +37,7 @@ from backfill.protocol.survey import SURVEY_FILE, Survey
 
 _APPLICATION = "SparkApplication"
 _MODULE = "backfill.runtime.survey"
+_OF_MANIFESTS = (".yaml", ".yml", ".json")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
@@ -128,15 +129,14 @@ def _application_document(given: str) -> tuple[Document, str | None]:
     """The SparkApplication of a file, and the text of the file if it holds nothing else."""
     file = Path(given)
     if not file.is_file():
-        raise BadInput(
-            Problem(
-                "--application",
-                f"there is no file {given}",
+        fix = "name the manifest of the production application"
+        if file.name == given and file.suffix not in _OF_MANIFESTS:
+            fix = (
                 "for a SparkApplication of a cluster: kubectl get sparkapplication"
-                f" {file.name} -o yaml > {file.name}.yaml, set mainApplicationFile there to the"
-                " main program on this machine, and name that file",
+                f" {given} -o yaml > {given}.yaml, set mainApplicationFile there to the main"
+                " program on this machine, and name that file"
             )
-        )
+        raise BadInput(Problem("--application", f"there is no file {given}", fix))
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

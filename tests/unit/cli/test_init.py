@@ -126,6 +126,7 @@ def test_the_name_of_an_application_on_a_cluster_says_how_to_get_its_file(init: 
     end = init(file="departures")
     assert end.status == 2
     assert "kubectl get sparkapplication departures -o yaml > departures.yaml" in end.err
+    assert "no file app/b.yaml; name the manifest" in init(file="app/b.yaml").err
 
 
 def test_a_file_without_a_single_application_is_refused(init: Init, tmp_path: Path) -> None:
