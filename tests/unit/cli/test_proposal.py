@@ -192,6 +192,13 @@ def test_the_time_of_arrival_is_one_that_the_program_does_not_read() -> None:
         "When a row arrived, by its name. Other times: updated.",
     )
 
+    read = {"id": "long", "at": "timestamptz"}
+    source = proposed({**TABLES, "lake.raw.clicks": {**read, "valid": "timestamptz"}}).sources[0]
+    assert source.timestamp_column.value == "valid"
+    assert source.timestamp_column.todo == (
+        "Check that this is when a row arrived: its name does not say so.",
+    )
+
     unclear = {
         "id": "long",
         "at": "timestamptz",
@@ -252,6 +259,7 @@ def test_a_table_of_undecoded_records_gives_their_values_unchanged() -> None:
     assert source.live is not None
     value = source.live.kafka.value
     assert (value.format, value.column, source.timestamp_column) == ("column", "value", "timestamp")
+    assert "when a row arrived:" not in words
     assert "It has the topic's name, and value with the values of its records" in words
 
 

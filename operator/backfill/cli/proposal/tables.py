@@ -129,7 +129,7 @@ def _source(
     # of a table, all columns are there for the program; what it takes the time from is not arrival
     whole = read.kind == "Table" or (read.kind == "Named" and not read.fields)
     used = set(events) if whole else {each.lower() for each in read.fields}
-    arrival, unit = _arrival_column(columns, {each.lower() for each in used}, events)
+    arrival, unit = _arrival_column(columns, {each.lower() for each in used}, events, value)
     kafka = {} if read.kind == "Table" else _record_columns(columns, used)
     event = next((each for each in events if each != arrival.value), None)
     return ProposedSource(name, read, table, arrival, unit, kafka, value, event)
@@ -238,9 +238,11 @@ def _event_columns(read: SurveyedInput, survey: Survey, columns: Mapping[str, st
 
 
 def _arrival_column(
-    columns: Mapping[str, str], used: Collection[str], events: list[str]
+    columns: Mapping[str, str], used: Collection[str], events: list[str], value: str | None
 ) -> tuple[Chosen, str | None]:
-    """The column with the time at which rows arrived, and its unit if that is needed."""
+    """The column with the time at which rows arrived, and its unit if that is needed. Of a table
+    with the values of records, a column ``timestamp`` is Kafka's.
+    """
     times = [
         name
         for name, kind in columns.items()
@@ -248,8 +250,13 @@ def _arrival_column(
     ]
     named = [name for name in times if _ARRIVAL.search(name)]
     if len(times) == 1:
-        why = "When a row arrived: the table's only time that the program does not use."
-        return Chosen(times[0], (why,)), None
+        of_record = value is not None and times[0].rpartition(".")[2].lower() == "timestamp"
+        if named or of_record:
+            why = "When a row arrived: the table's only time that the program does not use."
+            return Chosen(times[0], (why,)), None
+        why = "The table's only time that the program does not use."
+        todo = "Check that this is when a row arrived: its name does not say so."
+        return Chosen(times[0], (why,), (todo,)), None
     if len(named) == 1:
         others = ", ".join(name for name in times if name != named[0])
         return Chosen(named[0], (f"When a row arrived, by its name. Other times: {others}.",)), None
