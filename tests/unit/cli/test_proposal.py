@@ -306,6 +306,14 @@ def test_keys_are_those_of_an_aggregation_if_the_table_has_them() -> None:
     assert proposed(TABLES, hourly(keys=("window.start", "id"))).outputs[0].keys is None
 
 
+def test_columns_of_an_output_are_named_as_in_its_table() -> None:
+    upper = {name.upper(): kind for name, kind in HOURLY.items()}
+    (output,) = proposed({**TABLES, "lake.raw.hourly": upper}).outputs
+    assert output.timestamp_column is not None
+    assert output.keys is not None
+    assert (output.timestamp_column.value, output.keys.value) == ("BEGAN", "BEGAN,ID")
+
+
 def test_results_without_a_single_time_are_asked_about() -> None:
     two = (
         SurveyedColumn(name="opened", type="timestamp"),

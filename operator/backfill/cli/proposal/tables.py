@@ -410,9 +410,13 @@ def _output(
 def _time_of_result(query: SurveyedQuery, columns: Mapping[str, str]) -> Chosen | None:
     """The column that decides whether a row belongs to the window."""
     there = {name.lower(): name for name, kind in columns.items() if kind in {*_TIMES, "date"}}
-    known = [each for each in query.columns if not columns or each.name.lower() in there]
-    events = [each.name for each in known if each.is_event_time]
-    times = [each.name for each in known if each.type in {"timestamp", "timestamp_ntz", "date"}]
+    known = [
+        (there.get(each.name.lower(), each.name), each)
+        for each in query.columns
+        if not columns or each.name.lower() in there
+    ]
+    events = [name for name, each in known if each.is_event_time]
+    times = [name for name, each in known if each.type in {"timestamp", "timestamp_ntz", "date"}]
     if len(events) == 1:
         return Chosen(events[0], ("The event time, which decides what belongs to the window.",))
     if events:
@@ -432,10 +436,12 @@ def _time_of_result(query: SurveyedQuery, columns: Mapping[str, str]) -> Chosen 
 
 def _keys(query: SurveyedQuery, columns: Mapping[str, str]) -> Chosen | None:
     by = ", ".join(query.groups_by)
-    there = {each.lower() for each in columns}
-    usable = query.keys and all("." not in key and key.lower() in there for key in query.keys)
-    if usable and query.function is None:
-        return Chosen(",".join(query.keys), (f"What identifies a row: it is grouped by {by}.",))
+    there = {each.lower(): each for each in columns if "." not in each}
+    keys = [there.get(key.lower()) for key in query.keys]
+    if keys and all(keys) and query.function is None:
+        return Chosen(
+            ",".join(filter(None, keys)), (f"What identifies a row: it is grouped by {by}.",)
+        )
     if query.groups_by and query.output_mode == "update" and query.function is None:
         todo = f"The columns that identify a row of the table; the query groups by {by}."
         return Chosen(UNKNOWN_COLUMN, todo=(todo,))
