@@ -179,6 +179,13 @@ def test_names_are_compared_without_case_and_punctuation(name: str, table: str) 
     )
 
 
+def test_fields_in_another_case_than_columns_are_asked_about() -> None:
+    read = topic(fields={"ID": "long", "at": "timestamp"})
+    _, words = written(proposed(TABLES, read=read))
+    assert "TODO: Its columns are in another case than the program's fields: id for ID." in words
+    assert proposed(TABLES).sources[0].table.todo == ()
+
+
 def test_the_full_name_counts_before_a_part_of_it() -> None:
     tables = {"lake.raw.orders": CLICKS, "lake.shop.orders": CLICKS, "lake.raw.hourly": HOURLY}
     assert proposed(tables, read=topic("shop.orders")).sources[0].table.value == "lake.shop.orders"

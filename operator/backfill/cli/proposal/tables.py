@@ -154,7 +154,8 @@ def _table_of_topic(topic: SurveyedInput, lake: Lake, written: Collection[str]) 
     fitting = [(rank, table) for rank, table in named if not missing[table]]
     best = [table for rank, table in fitting if rank == fitting[0][0]]
     if len(best) == 1:
-        return Chosen(best[0], (_why_table(topic, best[0], lake),))
+        why = _why_table(topic, best[0], lake)
+        return Chosen(best[0], (why,), _written_otherwise(topic, lake.columns(best[0])))
     if best:
         todo = f"Several tables have the name of topic {topic.name}: {', '.join(best)}. Choose one."
         return Chosen(UNKNOWN_TABLE, todo=(todo,))
@@ -205,6 +206,21 @@ def _missing(topic: SurveyedInput, columns: Mapping[str, str]) -> list[str]:
         return []
     there = {each.lower() for each in columns}
     return [each for each in topic.fields if each.lower() not in there]
+
+
+def _written_otherwise(topic: SurveyedInput, columns: Mapping[str, str]) -> tuple[str, ...]:
+    """What to change where columns differ from fields of values in upper and lower case."""
+    lower = {each.lower(): each for each in columns}
+    found = [
+        f"{lower[name.lower()]} for {name}"
+        for name in topic.fields
+        if name not in columns and name.lower() in lower
+    ]
+    if not found:
+        return ()
+    todo = f"Its columns are in another case than the program's fields: {', '.join(found)}."
+    why = "JSON and Avro distinguish them, so the program would get no values: rename the columns."
+    return (f"{todo} {why}",)
 
 
 def _value_column(topic: SurveyedInput, columns: Mapping[str, str]) -> str | None:
