@@ -74,10 +74,10 @@ def test_a_plan_is_estimated_by_what_earlier_backfills_of_the_namespace_took(
     admin.create(
         BACKFILLS.format(namespace), changed(IN_A_STORE, {"metadata.name": "june"})
     ).expect()
-    cost = Cost(driver_seconds=60, executor_seconds=240, bytes_read=2**20)
+    cost = Cost(driver_seconds=60, executor_seconds=240, bytes_read=2**30)
     done = BackfillStatus(cost=cost, progress=Progress(steps=4, committed=4))
     tell(admin, namespace, "june", done)
-    assert "1 earlier backfill of this application (june; read 1.0 MiB)" in " ".join(
+    assert "1 earlier backfill of this application (june; read 1.0 GiB)" in " ".join(
         kubectl_backfill("plan", "july").out.split()
     )
     reader = service_account(

@@ -7,6 +7,10 @@ from backfill.api.backfill import Backfill
 from backfill.planning.summary import MeasuredEstimate
 
 _MOST = 5
+_LEAST_SHARE = 0.01
+"""Share of the bytes that an earlier run must have read: of a smaller one, the time says how long
+starting takes.
+"""
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -15,11 +19,16 @@ def by_earlier_runs(
 ) -> MeasuredEstimate | None:
     """The estimate for a Backfill whose plan reads so many bytes; None without earlier runs.
 
-    The latest five count that have read everything, are of the same application in the same
-    namespace, and have the same ``execution`` and ``maxRowsPerSecond``.
+    The latest five count that have read everything, and not less than a hundredth of these bytes,
+    are of the same application in the same namespace, and have the same ``execution`` and
+    ``maxRowsPerSecond``.
     """
     found = sorted(
-        (other for other in others if _is_like(wanted, other)),
+        (
+            other
+            for other in others
+            if _is_like(wanted, other) and _bytes_read(other) >= _LEAST_SHARE * bytes_to_read
+        ),
         key=lambda other: other.status.finished_at or _NEVER,
         reverse=True,
     )[:_MOST]
@@ -45,7 +54,12 @@ def _is_like(wanted: Backfill, other: Backfill) -> bool:
         and wanted.spec.execution == other.spec.execution
         and wanted.spec.max_rows_per_second == other.spec.max_rows_per_second
         and 0 < status.progress.steps == status.progress.committed
+        and _bytes_read(other) > 0
         and status.cost is not None
-        and status.cost.bytes_read > 0
         and status.cost.driver_seconds > 0
     )
+
+
+def _bytes_read(backfill: Backfill) -> int:
+    cost = backfill.status.cost
+    return 0 if cost is None else cost.bytes_read

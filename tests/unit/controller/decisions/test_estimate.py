@@ -46,6 +46,14 @@ def test_only_the_latest_five_count() -> None:
     assert found.seconds == 180
 
 
+def test_a_run_that_was_tiny_beside_this_one_does_not_count() -> None:
+    tiny, fitting = earlier("tiny", cost=took(1, 1)), earlier("fitting", cost=took(2, 4))
+    found = by_earlier_runs(backfill(), 101 * GIB, [tiny, fitting])
+    assert found is not None
+    assert found.backfills == ("fitting",)
+    assert by_earlier_runs(backfill(), 101 * GIB, [tiny]) is None
+
+
 @pytest.mark.parametrize(
     "other",
     [
