@@ -295,6 +295,17 @@ def test_outputs_without_a_table_say_what_to_look_for() -> None:
     assert "TODO: How long before the window rows are needed" in words
 
 
+def test_several_outputs_without_a_table_and_with_one_name_are_in_a_manifest() -> None:
+    queries = [hourly(name=name) for name in ("daily", "daily-2", "daily", None)]
+    backfill, _ = written(proposed({"lake.raw.clicks": CLICKS}, *queries))
+    assert [(each.name, each.table) for each in backfill.spec.outputs] == [
+        ("daily", "TODO.namespace.table"),
+        ("daily-2", "TODO.namespace.table_2"),
+        ("daily-3", "TODO.namespace.table_3"),
+        ("output", "TODO.namespace.table_4"),
+    ]
+
+
 def test_a_table_that_the_program_names_is_the_output_even_if_columns_differ() -> None:
     query = hourly(name=None, table="raw.hourly")
     found = proposed({**TABLES, "lake.raw.hourly": {"began": "timestamptz"}}, query)

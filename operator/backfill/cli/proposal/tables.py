@@ -4,15 +4,17 @@ columns are for. By names and columns only: whatever rests on a name alone is sa
 
 import difflib
 import re
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from typing import Protocol, TypeVar
 
 from backfill.protocol.survey import Survey, SurveyedInput, SurveyedQuery
 
 UNKNOWN_TABLE = "TODO.namespace.table"
-"""Stands for a table that was not found. No catalog has this name."""
+"""Stands for a table that was not found, with a number behind it for further ones. No catalog has
+this name.
+"""
 UNKNOWN_COLUMN = "TODO"
 _TIMES = ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
 _ARRIVAL = re.compile(r"ingest|arriv|landed|loaded|appended|received|kafka\w*[._]?(ts|time)", re.I)
@@ -83,7 +85,7 @@ class ProposedOutput:
     @property
     def found(self) -> bool:
         """Whether its table is known."""
-        return self.table.value != UNKNOWN_TABLE
+        return not self.table.value.startswith(UNKNOWN_TABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +335,18 @@ def _outputs(survey: Survey, lake: Lake) -> tuple[list[ProposedOutput], list[Cho
             ignored.append(Chosen(name, (why,)))
         else:
             unsolved.append(f"{why} Give that query a queryName, and list it in ignoredQueries.")
-    return _uniquely_named(outputs), ignored, unsolved
+    return _of_distinct_tables(_uniquely_named(outputs)), ignored, unsolved
+
+
+def _of_distinct_tables(outputs: Sequence[ProposedOutput]) -> list[ProposedOutput]:
+    """The same, in which unknown tables have numbers: two outputs cannot have one table."""
+    numbers = chain(("",), (f"_{number}" for number in count(2)))
+    return [
+        each
+        if each.found
+        else replace(each, table=replace(each.table, value=f"{UNKNOWN_TABLE}{next(numbers)}"))
+        for each in outputs
+    ]
 
 
 def _same_table(one: ProposedOutput, other: ProposedOutput) -> bool:
@@ -471,10 +484,9 @@ def _name(text: str) -> str:
 
 def _uniquely_named(each: Sequence[_Named]) -> list[_Named]:
     """The same, in which the second one of a name has a number behind it."""
-    seen: Counter[str] = Counter()
-    found = []
+    found: dict[str, _Named] = {}
     for one in each:
-        seen[one.name] += 1
-        number = seen[one.name]
-        found.append(one if number == 1 else replace(one, name=f"{one.name[:60]}-{number}"))
-    return found
+        names = (f"{one.name[:60]}-{number}" for number in count(2))
+        name = next(name for name in chain((one.name,), names) if name not in found)
+        found[name] = replace(one, name=name)
+    return list(found.values())
