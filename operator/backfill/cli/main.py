@@ -165,7 +165,7 @@ def init(
     """Propose a Backfill: run the application's main program until its queries start, without
     running them, find its tables in the catalogs, and write a manifest with comments. Lines with
     `TODO` say what could not be found out. What the program does besides its queries, such as
-    DataFrame.write at its start, happens for real.
+    statements of spark.sql at its start, happens for real.
     """
     from backfill.cli.init import propose_backfill
 

@@ -1,11 +1,15 @@
-"""The writer of a survey: a query is looked at instead of started."""
+"""The writers of a survey: a query is looked at instead of started, and nothing else is written."""
 
 from collections.abc import Callable, Iterator
 from types import CodeType
+from typing import Any, NoReturn
 
 from pyspark.sql import DataFrame
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from backfill.api.errors import Problem, UnsupportedProgram
+from backfill.protocol.driver_settings import SETTINGS_VARIABLE
 from backfill.protocol.survey import SurveyedQuery
 from backfill.runtime.queries.run import ProgramRun
 from backfill.runtime.surveying.plans import Decoded, QueryPlan
@@ -71,3 +75,30 @@ def _mentioned(function: Callable[[DataFrame, int], None]) -> Iterator[str]:
                 pending.append(value)
             elif isinstance(value, str):
                 yield from (word.strip("`'\"(),;") for word in value.split())
+
+
+def refuse_writes(run: ProgramRun) -> None:
+    """Has every write of a DataFrame refused from now on. The tables that the program reads once
+    have no rows in a survey, so what it makes of them would be written empty.
+    """
+    for name, value in {
+        "write": property(_refusal(run, "write")),
+        "writeTo": _refusal(run, "writeTo"),
+        "mergeInto": _refusal(run, "mergeInto"),
+    }.items():
+        setattr(ClassicDataFrame, name, value)
+
+
+def _refusal(run: ProgramRun, call: str) -> Callable[..., NoReturn]:
+    def refuse(*_: Any) -> NoReturn:
+        message = (
+            f"the main program calls DataFrame.{call} while it starts, and init cannot run it:"
+            " tables that it reads would be empty, and be written for real"
+        )
+        fix = (
+            f"leave the write out where the environment variable {SETTINGS_VARIABLE} is set, as in"
+            " every backfill, or write the Backfill by hand"
+        )
+        raise run.refuse(UnsupportedProgram(Problem("", message, fix)))
+
+    return refuse
