@@ -448,6 +448,10 @@ def test_allowed_lateness_is_what_the_watermark_leaves() -> None:
 
     assert lateness(200)[0] == "5m"
     assert lateness(500)[0] == "1m40s"
+    value, words = lateness(600)
+    assert value == "0s"
+    assert "leaves 0s" in words
+    assert "Production drops rows" not in words
     value, words = lateness(700)
     assert value == "0s"
     assert "TODO: Production drops rows as late" in words

@@ -143,14 +143,15 @@ def _allowed_lateness(proposal: Proposal, lags: Mapping[str, Lags]) -> Chosen:
         return Chosen(
             format_duration(min(_DEFAULT_LATENESS, timedelta(seconds=delay))), (), (todo,)
         )
-    room = timedelta(seconds=max(min(rooms), 0) // _SECOND_US)
+    least = min(rooms)
+    room = timedelta(seconds=max(least, 0) // _SECOND_US)
     why = (
         f"The watermark's delay of {_seconds(delay)} less how late 99.9% of the rows arrived leaves"
         f" {format_duration(room)}"
     )
     if room >= _DEFAULT_LATENESS:
         return Chosen(default, (f"The default. {why}.",))
-    if room > timedelta():
+    if least >= 0:
         return Chosen(format_duration(room), (f"{why}.",))
     todo = (
         "Production drops rows as late: more than one in a thousand arrive after the watermark's"
