@@ -281,6 +281,12 @@ def test_values_in_avro_and_values_that_are_not_understood() -> None:
     )
     assert "TODO: The ID of the schema in production's registry" in words
 
+    backfill, words = written(proposed(TABLES, read=topic(framed=True)))
+    live = backfill.spec.sources[0].live
+    assert live is not None
+    assert (live.kafka.value.format, live.kafka.value.framing) == ("json", "Confluent")
+    assert "TODO: The ID of the schema in production's registry" in words
+
     _, words = written(proposed(TABLES, read=topic(value="Unknown", fields={})))
     assert "TODO: How the program decodes values could not be seen. JSON is assumed" in words
 

@@ -18,7 +18,7 @@ from backfill.api.spec import Window
 from backfill.cli.proposal.tables import Chosen, Proposal, ProposedOutput, ProposedSource
 from backfill.cli.proposal.times import Times, measured
 from backfill.planning.lateness import Lags
-from backfill.protocol.survey import SurveyedQuery
+from backfill.protocol.survey import SurveyedInput, SurveyedQuery
 
 _WIDTH = 100
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*")
@@ -116,11 +116,11 @@ def _value(source: ProposedSource) -> Said | None:
             ("The table keeps the values as they were.",),
         )
     if read.value == "Avro":
-        fields: dict[str, Any] = {"format": "avro", "schema": read.avro_schema}
-        if read.framed:
-            todo = "The ID of the schema in production's registry."
-            fields |= {"framing": "Confluent", "schemaId": Said(0, (f"{TODO}{todo}",))}
+        fields: dict[str, Any] = {"format": "avro", "schema": read.avro_schema, **_framing(read)}
         return Said(fields, ("The program decodes values with from_avro and this schema.",))
+    if read.value == "Json" and read.framed:
+        why = "The program decodes a part of each value with from_json."
+        return Said({"format": "json", **_framing(read)}, (why,))
     if read.value == "Unknown" and read.kind == "Topic":
         todo = (
             "How the program decodes values could not be seen. JSON is assumed; if it is not, set"
@@ -128,6 +128,16 @@ def _value(source: ProposedSource) -> Said | None:
         )
         return Said({"format": "json"}, (f"{TODO}{todo}",))
     return None
+
+
+def _framing(read: SurveyedInput) -> dict[str, Any]:
+    if not read.framed:
+        return {}
+    todo = (
+        "The ID of the schema in production's registry, if what the program cuts off each value is"
+        " Confluent's header."
+    )
+    return {"framing": "Confluent", "schemaId": Said(0, (f"{TODO}{todo}",))}
 
 
 def _output(output: ProposedOutput) -> Said:
