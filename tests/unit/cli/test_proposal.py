@@ -447,6 +447,16 @@ def test_rows_that_arrive_before_they_happen_make_the_warm_up_longer() -> None:
     assert warm_up(60, lags(least=-(10**9))) == "1m"
 
 
+def test_event_times_that_must_be_wrong_do_not_count() -> None:
+    back = explained(lookBackSeconds=60, lookAheadSeconds=60)
+    century = 100 * 365 * 86_400
+    for lag in (lags(most=century), lags(early=-century)):
+        backfill, words = written(proposed(TABLES), (back,), {"clicks": lag})
+        window = backfill.spec.window
+        assert (format_duration(window.warm_up), format_duration(window.drain)) == ("1m", "1m")
+        assert "TODO: More than one in a thousand rows of a source have an event time" in words
+
+
 def test_allowed_lateness_is_what_the_watermark_leaves() -> None:
     def lateness(most: int) -> tuple[str, str]:
         backfill, words = written(proposed(TABLES), None, {"clicks": lags(most=most)})

@@ -14,6 +14,8 @@ from backfill.planning.lateness import Lags
 from backfill.protocol.explanation import ExplainedQuery
 
 _SECOND_US = 1_000_000
+_LONGEST_LAG_US = 366 * 86_400 * _SECOND_US
+"""A row that is further from its event time has a wrong one, such as the beginning of 1970."""
 _DEFAULT_LATENESS = Ordering().allowed_lateness
 
 
@@ -75,7 +77,7 @@ def _warm_up(
         elif back > 0:
             longest = max(longest, back)
             why.append(f"Results of {query.query} depend on rows up to {_seconds(back)} before.")
-    early = max((-each.early_us for each in lags.values()), default=0)
+    early = _greatest([-each.early_us for each in lags.values()], todo)
     if early > 0:
         longest += math.ceil(early / _SECOND_US)
         why.append(f"99.9% of the rows arrived at most {_length(early)} before they happened.")
@@ -106,13 +108,24 @@ def _drain(
                 f"Rows that results of {query.query} depend on may arrive up to"
                 f" {_seconds(ahead)} after, with the delay of its watermarks."
             )
-    late = max((each.most_us for each in lags.values()), default=0)
+    late = _greatest([each.most_us for each in lags.values()], todo)
     if late > longest * _SECOND_US:
         longest = _rounded_up(late) / _SECOND_US
         why.append(f"99.9% of the rows arrived within {_length(late)} after they happened.")
     if not longest and not todo:
         why.append("No result depends on rows after the window.")
     return Chosen(_seconds(longest), tuple(why), tuple(todo))
+
+
+def _greatest(lags: Sequence[int], todo: list[str]) -> int:
+    """The greatest of those that may be right, 0 without any. Adds what to check of others."""
+    right = [each for each in lags if each <= _LONGEST_LAG_US]
+    if len(right) < len(lags):
+        todo.append(
+            "More than one in a thousand rows of a source have an event time that is over a year"
+            " from their arrival, and does not count here: check these rows."
+        )
+    return max(right, default=0)
 
 
 def _allowed_lateness(proposal: Proposal, lags: Mapping[str, Lags]) -> Chosen:
