@@ -165,7 +165,7 @@ def _namespace(document: Document, wanted: str | None) -> str | None:
 
 
 def _name_of(application: str, window: Window) -> str:
-    name = re.sub(r"[^a-z0-9]+", "-", application.lower()).strip("-")
+    name = re.sub(r"[^a-z0-9]+", "-", application.lower()).strip("-") or "backfill"
     return f"{name[:52].rstrip('-')}-{window.start:%Y-%m-%d}"
 
 
