@@ -7,14 +7,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.runtime.surveying.plans import QueryPlan
-from backfill.runtime.surveying.streams import unread
+from backfill.runtime.surveying.streams import unread_stream
 from backfill.runtime.switching.reader import RECORD_KINDS
 
 
 @pytest.fixture
 def clicks(spark: SparkSession) -> DataFrame:
     """Records of a topic, decoded as programs do it."""
-    records = unread(spark, "clicks", RECORD_KINDS)
+    records = unread_stream(spark, "clicks", RECORD_KINDS)
     fields = "id long, happened string, place struct<city string, seen timestamp>"
     decoded = records.select(F.from_json(F.col("value").cast("string"), fields).alias("e"))
     at = F.to_timestamp("e.happened").alias("at")
@@ -33,7 +33,7 @@ def test_inputs_fields_and_watermarks_are_followed_to_the_records(clicks: DataFr
 
 
 def test_times_within_a_field_and_the_record_s_own_are_named(spark: SparkSession) -> None:
-    records = unread(spark, "clicks", RECORD_KINDS)
+    records = unread_stream(spark, "clicks", RECORD_KINDS)
     by_record = QueryPlan(records.withWatermark("timestamp", "1 minute"))
     assert by_record.watermarks[0].fields == ("timestamp",)
     nested = records.select(
@@ -45,7 +45,7 @@ def test_times_within_a_field_and_the_record_s_own_are_named(spark: SparkSession
 
 
 def test_values_behind_a_header_are_framed(spark: SparkSession) -> None:
-    records = unread(spark, "clicks", RECORD_KINDS)
+    records = unread_stream(spark, "clicks", RECORD_KINDS)
     text = F.expr("substring(value, 6, length(value) - 5)").cast("string")
     plan = QueryPlan(records.select(F.from_json(text, "id long").alias("e")).select("e.*"))
     assert plan.decoded["clicks"].framed

@@ -30,7 +30,7 @@ from backfill.cli.proposal.times import times
 from backfill.controller.driver import Launch
 from backfill.iceberg.failures import reason
 from backfill.iceberg.listing import KnownTables
-from backfill.planning.lateness import Lags, measure_lags
+from backfill.planning.lateness import ArrivalLags, measure_lags
 from backfill.planning.workspace import Workspace
 from backfill.protocol.explanation import ExplainedQuery
 from backfill.protocol.survey import SURVEY_FILE, Survey
@@ -200,7 +200,7 @@ def _survey(application: Application, window: Window) -> Survey:
 
 def _lags(
     proposal: Proposal, tables: KnownTables, window: Window
-) -> tuple[dict[str, Lags], list[str]]:
+) -> tuple[dict[str, ArrivalLags], list[str]]:
     """By source how late its rows arrived, and why that could not be measured."""
     lags, problems = {}, []
     for source in proposal.sources:

@@ -17,7 +17,7 @@ MOST_ROWS = 500_000
 
 
 @dataclass(frozen=True, slots=True)
-class Lags:
+class ArrivalLags:
     """Differences between arrival and event time, in microseconds; below zero where rows arrived
     before their event time.
     """
@@ -37,7 +37,9 @@ class Lags:
     greatest_us: int
 
     @classmethod
-    def of(cls, event_us: np.ndarray, arrival_us: np.ndarray, files: int, of_files: int) -> "Lags":
+    def of(
+        cls, event_us: np.ndarray, arrival_us: np.ndarray, files: int, of_files: int
+    ) -> "ArrivalLags":
         """Those of rows, of which there is at least one."""
         lags = np.sort(arrival_us - event_us)
         half, most = (int(np.ceil(share * len(lags))) - 1 for share in (0.5, 0.999))
@@ -45,7 +47,7 @@ class Lags:
         return cls(len(lags), files, of_files, *(int(lags[place]) for place in places))
 
 
-def measure_lags(table: Table, event: str, arrival: str, window: Window) -> Lags | None:
+def measure_lags(table: Table, event: str, arrival: str, window: Window) -> ArrivalLags | None:
     """The lags of rows that arrived in the window, of up to ten files spread over it; None if there
     are none. Both columns are timestamps; nested ones have dots.
 
@@ -82,7 +84,7 @@ def measure_lags(table: Table, event: str, arrival: str, window: Window) -> Lags
     known = (events != _NULL) & (arrivals != _NULL)
     if not known.any():
         return None
-    return Lags.of(events[known], arrivals[known], len(chosen), len(tasks))
+    return ArrivalLags.of(events[known], arrivals[known], len(chosen), len(tasks))
 
 
 _NULL = np.iinfo("int64").min

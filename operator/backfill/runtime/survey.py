@@ -14,7 +14,7 @@ from backfill.runtime.launch import log_to_stderr, run_application
 from backfill.runtime.queries.run import FINISHED, ProgramRun
 from backfill.runtime.settings import settings_from_environment
 from backfill.runtime.surveying.queries import Surveyed, SurveyingWriter, refuse_writes
-from backfill.runtime.surveying.streams import Found, SurveyedTables, SurveyingReader
+from backfill.runtime.surveying.streams import FoundInputs, SurveyedTables, SurveyingReader
 from backfill.runtime.switching.install import install_with
 from backfill.runtime.switching.reader import SwitchedBatchReader
 
@@ -37,7 +37,7 @@ def main() -> None:
     run = ProgramRun(
         settings, idle_grace_seconds=_IDLE_GRACE_SECONDS, next_query_seconds=_NEXT_QUERY_SECONDS
     )
-    found, surveyed = Found(KnownTables()), Surveyed()
+    found, surveyed = FoundInputs(KnownTables()), Surveyed()
     tables = SurveyedTables(found)
     install_with(
         run,
@@ -60,7 +60,7 @@ def _watch(run: ProgramRun) -> None:
             run.end(FINISHED)
 
 
-def _answer(run: ProgramRun, found: Found, surveyed: Surveyed) -> None:
+def _answer(run: ProgramRun, found: FoundInputs, surveyed: Surveyed) -> None:
     run.over.wait()
     outcome = run.outcome
     if outcome is None:
@@ -73,7 +73,7 @@ def _answer(run: ProgramRun, found: Found, surveyed: Surveyed) -> None:
     os._exit(outcome.exit_status)
 
 
-def _survey(found: Found, surveyed: Surveyed) -> Survey:
+def _survey(found: FoundInputs, surveyed: Surveyed) -> Survey:
     inputs = [
         read.model_copy(update=surveyed.decoded[name]._asdict())
         if name in surveyed.decoded

@@ -129,7 +129,9 @@ def test_the_name_of_an_application_on_a_cluster_says_how_to_get_its_file(init: 
     assert "no file app/b.yaml; name the manifest" in init(file="app/b.yaml").err
 
 
-def test_an_application_whose_name_no_resource_can_have_is_given_another(init: Init, tmp_path: Path) -> None:
+def test_an_application_whose_name_no_resource_can_have_is_given_another(
+    init: Init, tmp_path: Path
+) -> None:
     application = spark_application("日本", mainApplicationFile="app.py")
     (tmp_path / "app" / "app.yaml").write_text(yaml.safe_dump(application))
     end = init()

@@ -15,7 +15,7 @@ from backfill.api.spec import Window
 from backfill.cli.proposal.manifest import About, manifest
 from backfill.cli.proposal.tables import Proposal, propose
 from backfill.cli.proposal.times import times
-from backfill.planning.lateness import Lags
+from backfill.planning.lateness import ArrivalLags
 from backfill.protocol.explanation import ExplainedQuery
 from backfill.protocol.survey import (
     Survey,
@@ -91,14 +91,14 @@ def explained(**fields: Any) -> ExplainedQuery:
     return ExplainedQuery.model_validate(given | fields)
 
 
-def lags(least: int = 0, early: int = 0, most: int = 60) -> Lags:
-    return Lags(1_000, 3, 7, *(each * SECOND for each in (least, early, 2, most, 90)))
+def lags(least: int = 0, early: int = 0, most: int = 60) -> ArrivalLags:
+    return ArrivalLags(1_000, 3, 7, *(each * SECOND for each in (least, early, 2, most, 90)))
 
 
 def written(
     proposal: Proposal,
     queries: tuple[ExplainedQuery, ...] | None = None,
-    measured: Mapping[str, Lags] | None = None,
+    measured: Mapping[str, ArrivalLags] | None = None,
 ) -> tuple[Backfill, str]:
     """The manifest as it is read, and its text without line breaks in comments."""
     about = About("clicks-2024-03-01", None, "clicks", WINDOW)
@@ -437,7 +437,7 @@ def test_rows_that_arrive_later_than_results_wait_make_the_drain_longer() -> Non
 
 
 def test_rows_that_arrive_before_they_happen_make_the_warm_up_longer() -> None:
-    def warm_up(look_back: int, lag: Lags) -> str:
+    def warm_up(look_back: int, lag: ArrivalLags) -> str:
         back = explained(lookBackSeconds=look_back, lookAheadSeconds=0)
         backfill, _ = written(proposed(TABLES), (back,), {"clicks": lag})
         return format_duration(backfill.spec.window.warm_up)

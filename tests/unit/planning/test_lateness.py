@@ -9,7 +9,7 @@ from pyiceberg.catalog import Catalog
 
 from backfill.api.spec import Window
 from backfill.planning import lateness
-from backfill.planning.lateness import Lags, measure_lags
+from backfill.planning.lateness import ArrivalLags, measure_lags
 from histories import DAY_US, HOUR_US, SECOND_US, UTC_TIME, times
 
 START = datetime(2024, 3, 1, tzinfo=UTC)
@@ -29,7 +29,7 @@ def test_the_lags_are_those_of_rows_that_arrived_in_the_window(lake: Catalog) ->
     for half in (slice(0, 7_200), slice(7_200, None)):
         table.append(rows(at[half], lag[half]))
     found = measure_lags(table, "at", "ingested", WINDOW)
-    assert found == Lags(
+    assert found == ArrivalLags(
         7_200 - 1 + 1,
         2,
         2,

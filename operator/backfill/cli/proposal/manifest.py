@@ -17,7 +17,7 @@ from backfill.api.quantities import format_duration, format_time
 from backfill.api.spec import Window
 from backfill.cli.proposal.tables import Chosen, Proposal, ProposedOutput, ProposedSource
 from backfill.cli.proposal.times import Times, measured
-from backfill.planning.lateness import Lags
+from backfill.planning.lateness import ArrivalLags
 from backfill.protocol.survey import SurveyedInput, SurveyedQuery
 
 _WIDTH = 100
@@ -48,7 +48,7 @@ def manifest(
     about: About,
     proposal: Proposal,
     times: Times,
-    lags: Mapping[str, Lags],
+    lags: Mapping[str, ArrivalLags],
     notes: Sequence[str] = (),
 ) -> str:
     """The text of the manifest. ``notes`` go above it: what could not be found out."""
@@ -84,7 +84,7 @@ def _said(chosen: Chosen, *more: str) -> Said:
     return Said(chosen.value, (*chosen.why, *more, *todo))
 
 
-def _source(source: ProposedSource, lags: Lags | None) -> Said:
+def _source(source: ProposedSource, lags: ArrivalLags | None) -> Said:
     read = source.read
     fields: dict[str, Any] = {
         "name": source.name,

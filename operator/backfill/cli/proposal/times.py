@@ -10,7 +10,7 @@ from datetime import timedelta
 from backfill.api.quantities import count, format_duration
 from backfill.api.spec import Ordering
 from backfill.cli.proposal.tables import Chosen, Proposal, ProposedSource
-from backfill.planning.lateness import Lags
+from backfill.planning.lateness import ArrivalLags
 from backfill.protocol.explanation import ExplainedQuery
 
 _SECOND_US = 1_000_000
@@ -31,7 +31,7 @@ class Times:
 def times(
     proposal: Proposal,
     explained: Sequence[ExplainedQuery] | None,
-    lags: Mapping[str, Lags],
+    lags: Mapping[str, ArrivalLags],
 ) -> Times:
     """The lengths of time for a program.
 
@@ -51,7 +51,7 @@ def times(
     return Times(warm_up, drain, _allowed_lateness(proposal, lags))
 
 
-def measured(source: ProposedSource, lags: Lags) -> str:
+def measured(source: ProposedSource, lags: ArrivalLags) -> str:
     """What was measured of a source, and how."""
     early = f"; the earliest {_length(-lags.least_us)} before it" if lags.least_us < 0 else ""
     files = f"{lags.files:,} of {count(lags.of_files, 'file')}"
@@ -65,7 +65,7 @@ def measured(source: ProposedSource, lags: Lags) -> str:
 
 
 def _warm_up(
-    proposal: Proposal, explained: Sequence[ExplainedQuery] | None, lags: Mapping[str, Lags]
+    proposal: Proposal, explained: Sequence[ExplainedQuery] | None, lags: Mapping[str, ArrivalLags]
 ) -> Chosen:
     if explained is None:
         return Chosen("0s", todo=(_unknown("before", "a session, a window or a join"),))
@@ -87,7 +87,7 @@ def _warm_up(
 
 
 def _drain(
-    proposal: Proposal, explained: Sequence[ExplainedQuery] | None, lags: Mapping[str, Lags]
+    proposal: Proposal, explained: Sequence[ExplainedQuery] | None, lags: Mapping[str, ArrivalLags]
 ) -> Chosen:
     why: list[str] = []
     todo: list[str] = []
@@ -128,7 +128,7 @@ def _greatest(lags: Sequence[int], todo: list[str]) -> int:
     return max(right, default=0)
 
 
-def _allowed_lateness(proposal: Proposal, lags: Mapping[str, Lags]) -> Chosen:
+def _allowed_lateness(proposal: Proposal, lags: Mapping[str, ArrivalLags]) -> Chosen:
     default = format_duration(_DEFAULT_LATENESS)
     watermarks = {
         (watermark.inputs, watermark.delay_seconds)

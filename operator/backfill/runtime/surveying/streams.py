@@ -18,7 +18,7 @@ from backfill.runtime.switching.matching import subscribed_topics
 from backfill.runtime.switching.reader import RECORD_KINDS, ReplacedReader, not_switched
 
 
-class Found:
+class FoundInputs:
     """What the program has read so far."""
 
     def __init__(self, tables: KnownTables):
@@ -38,7 +38,7 @@ class Found:
 class SurveyingReader(ReplacedReader):
     """A stream reader that notes what is read."""
 
-    def __init__(self, spark: SparkSession, run: ProgramRun, found: Found):
+    def __init__(self, spark: SparkSession, run: ProgramRun, found: FoundInputs):
         super().__init__(spark, run)
         self._found = found
 
@@ -65,7 +65,7 @@ class SurveyingReader(ReplacedReader):
             raise _no_table(written)
         name, schema = found
         self._found.inputs[name] = SurveyedInput(kind="Table", name=name)
-        return unread(self._spark, name, _kinds(schema))
+        return unread_stream(self._spark, name, _kinds(schema))
 
     def _named(self, name: str, *, kafka: bool) -> DataFrame:
         written, topic = configured(self._spark, name)
@@ -76,13 +76,13 @@ class SurveyingReader(ReplacedReader):
             return _records(self._spark, name)
         if found is None:
             raise _no_table(written) if written is not None else _no_history(name)
-        return unread(self._spark, name, _kinds(found[1]))
+        return unread_stream(self._spark, name, _kinds(found[1]))
 
 
 class SurveyedTables:
     """Tables that the program reads once. Those in the catalogs are empty."""
 
-    def __init__(self, found: Found):
+    def __init__(self, found: FoundInputs):
         self._found = found
 
     def frame(self, spark: SparkSession, written: str) -> DataFrame | None:
@@ -100,10 +100,10 @@ class SurveyedTables:
 
 
 def _records(spark: SparkSession, topic: str) -> DataFrame:
-    return unread(spark, topic, RECORD_KINDS)
+    return unread_stream(spark, topic, RECORD_KINDS)
 
 
-def unread(spark: SparkSession, name: str, columns: Mapping[str, str]) -> DataFrame:
+def unread_stream(spark: SparkSession, name: str, columns: Mapping[str, str]) -> DataFrame:
     """A stream with these columns that is never read. Its plan has the name of the input."""
     nothing = DataStreamReader(spark).format("rate").option(INPUT, name).load()
     return nothing.select([F.lit(None).cast(kind).alias(each) for each, kind in columns.items()])
