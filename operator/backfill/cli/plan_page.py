@@ -59,7 +59,7 @@ def _measured_in_words(measured: MeasuredEstimate) -> str:
     return (
         f"  estimate by {runs} of this application ({', '.join(measured.backfills)}; read"
         f" {size(measured.bytes_read)}): {seconds(measured.seconds)},"
-        f" {measured.executor_seconds / 3_600:,.2f} executor hours"
+        f" {measured.executor_seconds / 3_600:,.2f} executor hours, with as many executors as then"
     )
 
 
