@@ -5,11 +5,12 @@ much to read around the window.
 import re
 import shlex
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import yaml
 from pydantic import JsonValue, ValidationError
+from pyiceberg.types import StructType
 from rich.console import Console
 
 from backfill.api.application import Application, application_name, metadata_of, read_application
@@ -63,7 +64,18 @@ class _Lake:
             if (problem := str(error)) not in self._tables.problems:
                 self._tables.problems.append(problem)
             return {}
-        return {column: str(schema.find_type(column)) for column in schema.column_names}
+        return dict(_columns(schema.as_struct()))
+
+
+def _columns(struct: StructType, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Columns with their types, also the fields of structs, but not what is in lists and maps: that
+    is no value of a row.
+    """
+    for field in struct.fields:
+        name = f"{prefix}{field.name}"
+        yield name, str(field.field_type)
+        if isinstance(field.field_type, StructType):
+            yield from _columns(field.field_type, f"{name}.")
 
 
 def propose_backfill(

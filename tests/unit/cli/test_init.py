@@ -184,6 +184,28 @@ def test_catalogs_that_cannot_be_looked_into_are_named(
     assert "TODO: catalog other cannot be opened" in words
 
 
+def test_what_lists_and_maps_hold_is_no_column(
+    init: Init, answer: Callable[..., None], lake: Catalog
+) -> None:
+    columns = {
+        "metadata": pa.struct([("ingested", UTC_TIME), ("offset", pa.int64())]),
+        "properties": pa.map_(pa.string(), UTC_TIME),
+        "visits": pa.list_(pa.struct([("arrived", UTC_TIME), ("partition", pa.int32())])),
+    }
+    lake.create_table("raw.orders", pa.schema(list(columns.items())))
+    query = SurveyedQuery(name="hourly", inputs=("orders",))
+    answer(inputs=(SurveyedInput(kind="Topic", name="orders"),), queries=(query,))
+    backfill = init().out.partition("---\n")[2]
+    (source,) = load_manifests(backfill, require_application=False).backfill.spec.sources
+    assert source.timestamp_column == "metadata.ingested"
+    kafka = source.kafka
+    assert (kafka.offset_column, kafka.partition_column, kafka.key_column) == (
+        "metadata.offset",
+        None,
+        None,
+    )
+
+
 def test_a_table_that_cannot_be_loaded_is_named(init: Init, tmp_path: Path) -> None:
     for metadata in tmp_path.glob("warehouse/**/*.metadata.json"):
         metadata.unlink()
