@@ -24,7 +24,6 @@ from backfill.cli.asking import ask, check_answered
 from backfill.cli.dry_run import dry_run
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.explain import explain
-from backfill.cli.installed import SPARK, TABLES, require
 from backfill.cli.proposal.manifest import TODO, About, manifest
 from backfill.cli.proposal.tables import Proposal, propose
 from backfill.cli.proposal.times import times
@@ -87,7 +86,6 @@ def propose_backfill(
         BadInput: with every problem of the arguments, or of the program.
         BackfillError: the program failed.
     """
-    require(*TABLES, SPARK)
     stretch, err = _window(window), Console(stderr=True)
     if output is not None and output.exists():
         raise BadInput(Problem("--output", f"{output} is there already", "name another file"))

@@ -167,6 +167,9 @@ def init(
     `TODO` say what could not be found out. What the program does besides its queries, such as
     statements of spark.sql at its start, happens for real.
     """
+    from backfill.cli.installed import SPARK, TABLES, require
+
+    require(*TABLES, SPARK)
     from backfill.cli.init import propose_backfill
 
     raise typer.Exit(propose_backfill(application, window, output, namespace))

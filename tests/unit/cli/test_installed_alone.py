@@ -34,13 +34,20 @@ def test_a_help_text_waits_for_nothing_that_takes_long_to_import(program: str) -
 
 
 @pytest.mark.parametrize(
-    ("missing", "extra"),
-    [("typer", "backfill-operator[cli]"), ("pyarrow", "backfill-operator[local]")],
+    ("command", "missing", "extra"),
+    [
+        ("plan any.yaml", "typer", "backfill-operator[cli]"),
+        ("plan any.yaml", "pyarrow", "backfill-operator[local]"),
+        ("init --application any --window any", "pyiceberg", "backfill-operator[local]"),
+    ],
 )
-def test_what_is_not_installed_is_named_with_what_to_install(missing: str, extra: str) -> None:
+def test_what_is_not_installed_is_named_with_what_to_install(
+    command: str, missing: str, extra: str
+) -> None:
+    arguments = ["backfill", *command.split()]
     ended = python(
-        f"import sys; sys.modules['{missing}'] = None; sys.argv = ['backfill', 'plan',"
-        " 'any.yaml']\nfrom backfill.__main__ import main; main()"
+        f"import sys; sys.modules['{missing}'] = None; sys.argv = {arguments}\n"
+        "from backfill.__main__ import main; main()"
     )
     assert ended.returncode == 1
     assert ended.stderr.startswith(f"error: {missing} is not installed")
