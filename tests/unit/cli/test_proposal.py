@@ -392,6 +392,7 @@ def test_functions_write_the_tables_that_they_name() -> None:
     (output,) = proposed(TABLES, query).outputs
     assert (output.name, output.table.value) == ("hourly", "lake.raw.hourly")
     assert output.table.why == ("The function upsert of foreachBatch names this table.",)
+    assert output.table.todo == ("Check that it writes this table; it may only read it.",)
 
     backfill, text = written(proposed(TABLES, hourly(name="f", function="f", mentions=())))
     assert backfill.spec.outputs[0].name == "f"

@@ -388,7 +388,12 @@ def _outputs_of(query: SurveyedQuery, lake: Lake) -> list[ProposedOutput]:
         if not tables:
             return [_output(query.function, query, Chosen(UNKNOWN_TABLE, todo=(todo,)), {})]
         return [
-            _output(table.rpartition(".")[2], query, Chosen(table, (why,)), lake.columns(table))
+            _output(
+                table.rpartition(".")[2],
+                query,
+                Chosen(table, (why,), ("Check that it writes this table; it may only read it.",)),
+                lake.columns(table),
+            )
             for table in tables
         ]
     table = _table_of_query(query, lake)
