@@ -199,7 +199,7 @@ REFUSED: dict[str, tuple[str, tuple[str, ...], int | None, str]] = {
         WINDOWS.replace("write(", 'home += "/../../case-0/live"\nwrite('),
         ("counts",),
         None,
-        "/checkpoints/counts, is in use; give the query a new, empty checkpointLocation",
+        "/checkpoints/counts, is in use: another Backfill, or an earlier plan of this one,",
     ),
     "no location": (
         WINDOWS.split("write(", maxsplit=1)[0] + NO_LOCATION,
