@@ -1,6 +1,7 @@
 """Names of what is stored in a cluster, including those of child SparkApplications."""
 
 import hashlib
+import re
 from typing import Any, Final
 
 from backfill.api.backfill import API_VERSION, KIND
@@ -45,6 +46,11 @@ def child_name(backfill: str, attempt: int) -> str:
     digit.
     """
     return f"{_prefix(backfill)}-a{attempt}"
+
+
+def is_child_name(name: str, backfill: str) -> bool:
+    """Whether a name is that of one of the attempts of a Backfill."""
+    return re.fullmatch(rf"{re.escape(_prefix(backfill))}-a\d+", name) is not None
 
 
 def live_name(backfill: str) -> str:

@@ -2,14 +2,22 @@
 of their own, with a driver that says how far it is behind Kafka.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from backfill.api.backfill import Backfill
+from backfill.api.errors import Problem
 from backfill.api.hand_off import HandOff
 from backfill.controller.children.dialect import kept_metadata
 from backfill.controller.children.merge import merged, without
 from backfill.controller.children.program import Program
-from backfill.kube.names import BACKFILL_LABEL, LIVE_LABEL, UID_LABEL, live_name
+from backfill.kube.names import (
+    BACKFILL_LABEL,
+    LIVE_LABEL,
+    UID_LABEL,
+    is_child_name,
+    live_name,
+)
 from backfill.kube.resources import Manifest
 from backfill.protocol.hand_off import LiveSettings
 
@@ -32,6 +40,26 @@ def name_of_live(backfill: Backfill) -> str:
     """Name of the live application: the recorded one, or else that of the spec."""
     recorded = backfill.status.hand_off.application if backfill.status.hand_off else None
     return recorded or hand_off_of(backfill).name or live_name(backfill.metadata.name)
+
+
+def live_problems(production: Manifest, backfill: Backfill) -> Iterator[Problem]:
+    """Reasons why there can be no live application, for any Spark operator."""
+    name = name_of_live(backfill)
+    if is_child_name(name, backfill.metadata.name):
+        yield Problem(
+            "spec.handOff.name",
+            f'"{name}" is the name of an attempt\'s SparkApplication',
+            "give the live one another name",
+        )
+    for role in ("driver", "executor"):
+        key = f"spark.kubernetes.{role}.podTemplateFile"
+        if key in (production["spec"].get("sparkConf") or {}):
+            yield Problem(
+                f"SparkApplication/{production['metadata']['name']}: spec.sparkConf[{key}]",
+                "has no effect in the live application, whose pods have templates of their own",
+                "write the template into the SparkApplication itself, or set handOff.start: Prepare"
+                " and start the application yourself",
+            )
 
 
 def live_metadata(production: Manifest, backfill: Backfill) -> Manifest:

@@ -18,7 +18,7 @@ from backfill.controller.children.dialect import Dialect, owned
 from backfill.controller.children.kubeflow import API_VERSION as KUBEFLOW
 from backfill.controller.children.kubeflow import Kubeflow
 from backfill.controller.children.launcher import launcher_config_map
-from backfill.controller.children.live_application import deploys
+from backfill.controller.children.live_application import deploys, live_problems
 from backfill.controller.driver import Launch
 from backfill.kube.names import attempt_labels
 from backfill.kube.resources import Manifest
@@ -91,7 +91,7 @@ def child_problems(
     speech = dialect(production.get("apiVersion", ""))
     problems = [*speech.problems(production, backfill), *_catalog_problems(backfill)]
     if deploys(backfill):
-        problems += speech.live_problems(backfill)
+        problems += [*live_problems(production, backfill), *speech.live_problems(backfill)]
     if problems:
         return problems
     child = speech.child(production, preview_launch(backfill, default_workspace))

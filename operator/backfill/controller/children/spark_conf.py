@@ -65,8 +65,8 @@ _FORBIDDEN_LIVE: _Rules = (
         "remove it, and set spec.handOff.name",
     ),
     (
-        r"spark\.kubernetes\.driver\.podTemplate(File|ContainerName)",
-        "write the template into spec.handOff.overrides.driver",
+        r"spark\.kubernetes\.(driver|executor)\.podTemplate(File|ContainerName)",
+        "write the template into spec.handOff.overrides.driver and spec.handOff.overrides.executor",
     ),
     (
         r"spark\.(driver|executor)\.(cores|memory)",

@@ -143,6 +143,23 @@ def test_overrides_that_would_not_do_what_they_say_are_refused_beforehand(
     assert child_problems(handing_over(base, "Prepare", overrides=overrides), base) == []
 
 
+@BOTH
+def test_its_name_is_none_that_an_attempt_will_have(base: Manifest) -> None:
+    (problem,) = child_problems(handing_over(base, name="rmi-july-11-a2"), base)
+    assert "spec.handOff.name" in str(problem)
+    assert child_problems(handing_over(base, name="rmi-july-11-a"), base) == []
+
+
+@pytest.mark.parametrize("role", ["driver", "executor"])
+@BOTH
+def test_a_template_file_that_it_would_start_without_is_refused(base: Manifest, role: str) -> None:
+    conf = base["spec"]["sparkConf"] | {f"spark.kubernetes.{role}.podTemplateFile": "s3a://x/y"}
+    other = base | {"spec": base["spec"] | {"sparkConf": conf}}
+    (problem,) = child_problems(handing_over(other), other)
+    assert f"spec.sparkConf[spark.kubernetes.{role}.podTemplateFile]: has no effect" in str(problem)
+    assert child_problems(handing_over(other, "Prepare"), other) == []
+
+
 def test_history_is_read_with_productions_partitions_since_its_state_keeps_them() -> None:
     conf, settings = history(KUBEFLOW)
     assert conf[PARTITIONS] == "800"
