@@ -19,6 +19,10 @@ Steps that do not fill all executors take the rest.
 """
 _RAISE_FROM = 1.1
 _LOWER_FROM = 0.75
+_LIMITED_FROM = 0.9
+"""Share of the limit of rows per second from which it is what holds a run back: between steps
+nothing is read.
+"""
 _SETTLE_SECONDS = 60.0
 """A rate measured sooner after a change still reflects the previous number of executors."""
 _LONGEST = timedelta(days=3660)
@@ -41,6 +45,10 @@ class Load:
     """Time since the run began."""
     seconds_since_change: float
     """Time since the desired number last changed, or since the run began."""
+    rows_per_second_limit: float | None = None
+    """Most rows that all queries together may read per second; None without a limit. Where it is
+    what holds executors back, what one of them could do is unknown.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,8 @@ def executor_target(scaling: Scaling, load: Load, current: int | None) -> Execut
 
     ``current`` is the last number; None at first. Without ``completeWithin`` the target is the
     maximum: the same work costs the same, and is done sooner. The target changes neither for small
-    differences, nor soon after a change, nor for the last steps, unless it is out of bounds.
+    differences, nor soon after a change, nor for the last steps, nor to more where a limit of rows
+    per second is reached, unless it is out of bounds.
     """
     wanted = _wanted(scaling, load)
     if (
@@ -115,4 +124,11 @@ def _obstacle(wanted: int, current: int, load: Load) -> str | None:
         return "the difference is small"
     if wanted < current and load.steps_left <= _LAST_STEPS:
         return "the run is about to end"
+    if wanted > current and _is_limited(current, load):
+        return "maxRowsPerSecond is reached"
     return None
+
+
+def _is_limited(executors: int, load: Load) -> bool:
+    rate, limit = load.rows_per_executor_second, load.rows_per_second_limit
+    return rate is not None and limit is not None and rate * executors >= limit * _LIMITED_FROM

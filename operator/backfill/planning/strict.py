@@ -133,16 +133,21 @@ def check_disorder(proof: Proof, inputs: PlanInputs) -> None:
     Raises:
         InvalidPlanInput: it is not; with the numbers.
     """
-    if proof.greatest_disorder_us > inputs.allowed_lateness_us:
-        raise InvalidPlanInput(
-            Problem(
-                "spec.ordering.allowedLateness",
-                "reading each Kafka partition in offset order reads rows"
-                f" {proof.greatest_disorder_us / 1e6:g} seconds after rows that arrived later;"
-                f" allowed are {inputs.allowed_lateness_us / 1e6:g}",
-                "give a longer allowedLateness, or choose ordering.policy WithinLateness",
-            )
-        )
+    if proof.greatest_disorder_us <= inputs.allowed_lateness_us:
+        return
+    message = (
+        "reading each Kafka partition in offset order reads rows"
+        f" {proof.greatest_disorder_us / 1e6:g} seconds after rows that arrived later;"
+        f" allowed are {inputs.allowed_lateness_us / 1e6:g}"
+    )
+    fixes = "give a longer allowedLateness", "choose ordering.policy WithinLateness"
+    if any(source.drop_duplicates for source in inputs.sources):
+        # which copies to leave out is known only once the order of all rows is
+        message += "; also copies that dropDuplicates leaves out have their place in this order"
+        fix = f"{', '.join(fixes)}, or remove late copies from the table"
+    else:
+        fix = ", or ".join(fixes)
+    raise InvalidPlanInput(Problem("spec.ordering.allowedLateness", message, fix))
 
 
 class _Reader:

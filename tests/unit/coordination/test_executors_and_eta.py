@@ -82,6 +82,34 @@ def load(rows_left: int = 1_620_000, rate: float | None = 100.0, **other: float)
             5,
             "need 5",
         ),
+        "none is added where the limit of rows per second is reached": (
+            scaling(),
+            load(rows_per_second_limit=200.0),
+            2,
+            2,
+            "need 5; stays at 2, maxRowsPerSecond is reached",
+        ),
+        "nor past the deadline": (
+            scaling(),
+            load(elapsed_seconds=6 * HOUR, rows_per_second_limit=200.0),
+            2,
+            2,
+            "stays at 2, maxRowsPerSecond is reached",
+        ),
+        "a limit that is far does not matter": (
+            scaling(),
+            load(rows_per_second_limit=300.0),
+            2,
+            5,
+            "need 5",
+        ),
+        "what the limit makes idle is given back": (
+            scaling(),
+            load(rows_per_second_limit=2_000.0),
+            20,
+            5,
+            "need 5",
+        ),
         "nothing left needs the least": (scaling(), load(rows_left=0), 5, 2, "minExecutors is 2"),
     },
 )
@@ -100,6 +128,7 @@ LOADS = st.builds(
     rows_per_executor_second=st.none() | st.floats(1e-6, 1e9),
     elapsed_seconds=st.floats(0, 1e6),
     seconds_since_change=st.floats(0, 1e6),
+    rows_per_second_limit=st.none() | st.floats(1, 1e9),
 )
 SCALINGS = st.builds(
     lambda low, more, within: Scaling(

@@ -36,10 +36,12 @@ def write(lake: Catalog, files: list[list[Row]]) -> None:
         table.append(pa.table(columns, schema=schema))
 
 
-def plan_strictly(workspace: Path, lateness: str = "1h", **fields: Any) -> Planned:
+def plan_strictly(
+    workspace: Path, lateness: str = "1h", *, drop_duplicates: bool = False, **fields: Any
+) -> Planned:
     return plan(
         workspace,
-        source("events", kafka=KAFKA),
+        source("events", kafka={**KAFKA, "dropDuplicates": drop_duplicates}),
         ordering={"policy": "Strict", "allowedLateness": lateness},
         **fields,
     )
@@ -115,6 +117,22 @@ def test_an_order_of_offsets_far_from_the_order_of_arrival_is_refused_with_the_n
         InvalidPlanInput, match="rows 3600 seconds after rows that arrived later; allowed are 300"
     ):
         plan_strictly(tmp_path / "w", lateness="5m")
+
+
+def test_copies_that_arrived_late_are_named_as_a_cause_where_duplicates_are_dropped(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    rows = [(0, 0, START), (0, 1, START), (1, 0, START + HOUR_US)]
+    write(lake, [rows, [(0, 0, START + 2 * HOUR_US)]])
+    with pytest.raises(InvalidPlanInput) as raised:
+        plan_strictly(tmp_path / "w", lateness="5m", drop_duplicates=True)
+    (problem,) = raised.value.problems
+    assert "rows 3600 seconds after rows that arrived later" in problem.message
+    assert "also copies that dropDuplicates leaves out" in problem.message
+    assert problem.fix == (
+        "give a longer allowedLateness, choose ordering.policy WithinLateness, or remove late"
+        " copies from the table"
+    )
 
 
 def test_the_columns_of_partition_and_offset_are_needed(lake: Catalog, tmp_path: Path) -> None:

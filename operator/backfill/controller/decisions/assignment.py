@@ -216,6 +216,7 @@ def _executors(observed: Observed) -> ExecutorTarget | None:
         rows_per_executor_second=rate,
         elapsed_seconds=(observed.now - began).total_seconds(),
         seconds_since_change=(observed.now - (old.executor_target_since or began)).total_seconds(),
+        rows_per_second_limit=_rows_per_second_limit(observed),
     )
     wanted, current = executor_target(scaling, load, old.executor_target), old.executor_target
     if rate is None and current is not None and wanted.count < current <= scaling.max_executors:
@@ -223,6 +224,12 @@ def _executors(observed: Observed) -> ExecutorTarget | None:
             current, f"stays at {current} until the rate of one executor is measured again"
         )
     return wanted
+
+
+def _rows_per_second_limit(observed: Observed) -> float | None:
+    """Most rows that all queries together may read; each of them has the limit of the spec."""
+    limit, report = observed.backfill.spec.max_rows_per_second, observed.report
+    return limit * len(report.queries) if limit is not None and report is not None else None
 
 
 def steps_in_words(committed: int, steps: int) -> str:

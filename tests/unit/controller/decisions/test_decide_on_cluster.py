@@ -388,6 +388,22 @@ def test_the_target_follows_the_rate_of_one_executor_and_explains_itself() -> No
     assert decision.next.actions[0].assignment.executor_target == 11
 
 
+def test_no_executor_is_added_where_all_queries_together_read_as_fast_as_they_may() -> None:
+    limited = {"scaling": SCALING, "maxRowsPerSecond": 1}
+    seen = at_work(report=reported("Running", committed=2), resource=limited)
+    measured = later(
+        seen,
+        decide(seen),
+        timedelta(minutes=50),
+        executor_rate=Rate(1.0, 20.0),
+        report=reported("Running", committed=3),
+    )
+    assert decide(measured).status.progress.executor_target == 40
+    reached = decide(replace(measured, executor_rate=Rate(1.0, 2.0))).status.progress
+    assert reached.executor_target == 2
+    assert reached.executor_reason.endswith("; stays at 2, maxRowsPerSecond is reached")
+
+
 def test_a_new_sentence_about_the_same_target_writes_nothing() -> None:
     seen = at_work(
         report=reported("Running", committed=2),
