@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from dataclasses import field as field_of
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -193,18 +194,23 @@ def _read(table: OpenTable, splits: pa.Table, field: str) -> Iterator[tuple[int,
     Small splits are read together.
     """
 
-    def read_whole(numbered: tuple[int, Split]) -> list[tuple[int, _Rows]]:
+    def read_expected(numbered: tuple[int, Split]) -> tuple[int, list[_Rows], Iterator[_Rows]]:
+        """As many rows as are estimated and fit, and those after them, which are not read yet: a
+        slice may have nearly all rows of a large file.
+        """
         number, split = numbered
-        return [(number, rows) for rows in _rows(table, split, field)]
+        rows, begun, held = _rows(table, split, field), list[_Rows](), 0
+        for batch in rows:
+            begun.append(batch)
+            held += len(batch.positions)
+            if held > min(split.rows, _ROWS_AT_ONCE):
+                break
+        return number, begun, rows
 
     with ThreadPoolExecutor(_READERS) as pool:
         for some in _together(_numbered(splits, table.source.name)):
-            if len(some) > 1:
-                for rows in pool.map(read_whole, some):
-                    yield from rows
-            else:
-                ((number, split),) = some
-                for batch in _rows(table, split, field):
+            for number, begun, rest in pool.map(read_expected, some):
+                for batch in chain(begun, rest):
                     yield number, batch
 
 
@@ -217,7 +223,9 @@ def _numbered(splits: pa.Table, source: str) -> Iterator[tuple[int, Split]]:
 
 
 def _together(splits: Iterable[tuple[int, Split]]) -> Iterator[list[tuple[int, Split]]]:
-    """Splits in groups of so few rows that these fit in memory; a larger one is on its own."""
+    """Splits in groups of so few rows, as estimated, that these fit in memory; a larger one is on
+    its own.
+    """
     group: list[tuple[int, Split]] = []
     rows = 0
     for number, split in splits:

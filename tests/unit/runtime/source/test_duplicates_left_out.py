@@ -1,6 +1,8 @@
 """Rows that ingestion has written twice, by their Kafka partition and offset, are read once."""
 
+import threading
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -111,6 +113,48 @@ def test_of_records_that_were_written_twice_the_one_that_is_read_first_is_read(
     assert note == (
         "9 of 42 rows have a Kafka offset that another row has, and are left out (dropDuplicates)"
     )
+
+
+def test_rows_held_have_a_bound_where_slices_have_more_than_is_estimated(
+    lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once, group = 20_000, 1_000
+    monkeypatch.setattr(duplicates, "_ROWS_AT_ONCE", at_once)
+    rows = 60 * group
+    # by their bounds, row groups are spread over the hour; nearly all rows are of its last minute
+    minutes = [0.0 if number % group == 0 else 59.0 for number in range(rows)]
+    table = lake.create_table(
+        "raw.events", RECORDS, properties={"write.parquet.row-group-limit": str(group)}
+    )
+    records = [("a", 0, number, minute) for number, minute in enumerate(minutes)]
+    times = [START + timedelta(minutes=minute) for *_, minute in records]
+    columns = (*list(zip(*records, strict=True))[:3], times)
+    arrays = [pa.array(each, kind.type) for each, kind in zip(columns, RECORDS, strict=True)]
+    table.append(pa.table(arrays, schema=RECORDS))
+    read, first = duplicates._rows, Seen.first
+    held = most = found = 0
+    lock = threading.Lock()
+
+    def counted(*arguments: Any) -> Iterator[Any]:
+        nonlocal held, most
+        for each in read(*arguments):
+            with lock:
+                held += len(each.positions)
+                most = max(most, held)
+            yield each
+
+    def compared(self: Seen, partitions: Any, offsets: Any) -> Any:
+        nonlocal held, found
+        with lock:
+            held -= len(offsets)
+            found += len(offsets)
+        return first(self, partitions, offsets)
+
+    monkeypatch.setattr(duplicates, "_rows", counted)
+    monkeypatch.setattr(Seen, "first", compared)
+    planned(Workspace(str(tmp_path)))
+    assert (found, held) == (rows, 0)
+    assert group < most <= at_once + 16 * group
 
 
 def test_a_plan_that_is_made_again_leaves_out_the_same_rows(lake: Catalog, tmp_path: Path) -> None:
