@@ -2,6 +2,7 @@
 snapshots that docs/publishing.md lists. Streams of Spark's Iceberg source go by their operations.
 """
 
+import duckdb
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
@@ -74,6 +75,27 @@ def test_readers_see_the_rows_of_then_or_of_now_and_one_snapshot_for_each_commit
     summaries = [summary_of(each) for each in made if each]
     assert all(summary["backfill.name"] == "rmi" for summary in summaries)
     assert summaries[1]["backfill.undoes"] == str(published)
+
+
+def test_duckdb_reads_the_files_of_the_snapshot_that_pyiceberg_plans(lake: Catalog) -> None:
+    table = make_table(lake, "day")
+    table.append(rows_of(OUTSIDE + INSIDE, "production"))
+    base = table.metadata.current_snapshot_id
+    stage(table, 0, [(12, 0), (13, HOUR_US)])
+    published = publish(output(PublishMode.REPLACE), RESULT, WINDOW, base).snapshot_id
+    table.refresh()
+
+    def by_files(snapshot: int | None) -> list[tuple[int]]:
+        tasks = list(table.scan(snapshot_id=snapshot).plan_files())
+        assert not any(task.delete_files for task in tasks)
+        files = [task.file.file_path.removeprefix("file://") for task in tasks]
+        return duckdb.read_parquet(files).select("id").order("id").fetchall()
+
+    assert by_files(base) == [(1,), (2,), (3,), (4,)]
+    assert by_files(published) == [(1,), (4,), (12,), (13,)]
+    connection = table.scan(snapshot_id=published).to_duckdb("published")
+    found = connection.sql("select id from published order by id").fetchall()
+    assert found == by_files(published)
 
 
 def content_of(table: Table, snapshot: int) -> list[tuple[int]]:
