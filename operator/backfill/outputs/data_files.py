@@ -12,11 +12,14 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 
+from backfill.api.errors import BackfillError
 from backfill.outputs.files import remove_file
 from backfill.outputs.null_lists import keep_null_lists
 
 _FLUSH_BYTES = 128 * 1024 * 1024
 """Uncompressed bytes of rows that are kept in memory before they are written to files."""
+
+_ROWS_LOOKED_AT = 10_000
 
 
 def layout(metadata: TableMetadata, schema_id: int, spec_id: int, directory: str) -> TableMetadata:
@@ -84,5 +87,24 @@ class DataFileWriter:
         if self._pending:
             keep_null_lists()
             rows = pa.Table.from_batches(self._pending)
-            self._files.extend(_dataframe_to_data_files(self._table, rows, self._io))
+            try:
+                self._files.extend(_dataframe_to_data_files(self._table, rows, self._io))
+            except OverflowError as error:  # in the statistics of a file, or in its partition
+                raise BackfillError(
+                    f"column {', '.join(_beyond_calendar(rows)) or 'unknown'} of the result has a"
+                    " date or timestamp before year 1 or after year 9999, which cannot be written:"
+                    " leave such rows out in the application, or make the value null"
+                ) from error
         self._pending, self._pending_bytes = [], 0
+
+
+def _beyond_calendar(rows: pa.Table) -> list[str]:
+    """The columns with a date or timestamp that Python's calendar does not have."""
+    found = []
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        try:
+            for start in range(0, len(column), _ROWS_LOOKED_AT):
+                column.slice(start, _ROWS_LOOKED_AT).to_pylist()
+        except OverflowError:
+            found.append(name)
+    return found
