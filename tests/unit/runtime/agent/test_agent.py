@@ -474,7 +474,7 @@ def test_an_application_that_waits_without_reading_a_source_is_not_supported(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("backfill.runtime.queries.run._SILENT_SECONDS", 0.0)
-    monkeypatch.setattr("backfill.runtime.queries.run._IDLE_GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(driver.run, "_idle_grace_seconds", 0.5)
     # those that run tests side by side, and what earlier tests have left
     others, frames = sys._current_frames().keys(), sys._current_frames
     monkeypatch.setattr(
