@@ -1,6 +1,7 @@
 """Fixtures that tests of several topics use."""
 
 import os
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table.metadata import TableMetadataV3
 from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.utils.config import Config
+from sqlalchemy import Engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from iceberg_tables import catalog_properties, sqlite_catalog
 from small_java import quick_here
@@ -20,6 +24,13 @@ settings.load_profile("examples")
 
 # Java of the drivers that tests start, and of whatever submits them.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", quick_here())
+
+
+@event.listens_for(Engine, "connect")
+def _survive_kills_only(connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
+    """Catalogs of tests need not survive a loss of power, for which every commit waits."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous = OFF")
 
 
 @pytest.fixture
