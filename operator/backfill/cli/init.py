@@ -8,24 +8,25 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import yaml
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 from pyiceberg.types import StructType
 from rich.console import Console
 
-from backfill.api.application import Application, application_name, metadata_of, read_application
+from backfill.api.application import Application, metadata_of, read_application
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError, BadInput, InvalidManifest, InvalidPlanInput, Problem
 from backfill.api.manifests.backfill_manifest import load_manifests
-from backfill.api.manifests.documents import Document, read_documents
+from backfill.api.manifests.documents import Document
 from backfill.api.quantities import count, parse_time
 from backfill.api.spec import Window
 from backfill.cli.asking import ask, check_answered
 from backfill.cli.dry_run import dry_run
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.explain import explain
+from backfill.cli.proposal.application import application_document, application_text
 from backfill.cli.proposal.manifest import TODO, About, manifest
-from backfill.cli.proposal.tables import Proposal, propose
+from backfill.cli.proposal.proposed import Proposal
+from backfill.cli.proposal.tables import propose
 from backfill.cli.proposal.times import times
 from backfill.controller.driver import Launch
 from backfill.iceberg.failures import reason
@@ -35,9 +36,7 @@ from backfill.planning.workspace import Workspace
 from backfill.protocol.explanation import ExplainedQuery
 from backfill.protocol.survey import SURVEY_FILE, Survey
 
-_APPLICATION = "SparkApplication"
 _MODULE = "backfill.runtime.survey"
-_OF_MANIFESTS = (".yaml", ".yml", ".json")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
@@ -92,7 +91,7 @@ def propose_backfill(
     if output is not None and not output.parent.is_dir():
         problem = f"there is no directory {output.parent}"
         raise BadInput(Problem("--output", problem, "create it, or name another file"))
-    document, text = _application_document(application)
+    document, text = application_document(application)
     found = read_application(document, Path(application).parent, namespace or "default")
     namespace = _namespace(document, namespace)
     about = About(_name_of(found.name, stretch), namespace, found.name, stretch)
@@ -110,7 +109,7 @@ def propose_backfill(
     explained, notes = _explained(described(None, ()), found, proposal, err)
     written = described(explained, [*tables.problems, *notes])
     _parsed(written)
-    _write(_application_text(document, text, application, output), written, output)
+    _write(application_text(document, text, application, output), written, output)
     _tell(written, output, err)
     return SUCCEEDED
 
@@ -133,36 +132,6 @@ def _window(given: str) -> Window:
     except ValidationError:
         message = f'"{given}": the end is not after the start'
         raise BadInput(Problem("--window", message, fix)) from None
-
-
-def _application_document(given: str) -> tuple[Document, str | None]:
-    """The SparkApplication of a file, and the text of the file if it holds nothing else."""
-    file = Path(given)
-    if not file.is_file():
-        fix = "name the manifest of the production application"
-        if file.name == given and file.suffix not in _OF_MANIFESTS:
-            fix = (
-                "for a SparkApplication of a cluster: kubectl get sparkapplication"
-                f" {given} -o yaml > {given}.yaml, set mainApplicationFile there to the main"
-                " program on this machine, and name that file"
-            )
-        raise BadInput(Problem("--application", f"there is no file {given}", fix))
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(Problem("--application", f"{file} cannot be read: {error}")) from None
-    documents = read_documents(text, given)
-    found = [each for each in documents if each.get("kind") == _APPLICATION]
-    if len(found) != 1:
-        names = ", ".join(map(application_name, found)) or "none"
-        raise BadInput(
-            Problem(
-                "--application",
-                f"{file} must hold one {_APPLICATION}; there is {names}",
-                "name the manifest of the production application",
-            )
-        )
-    return found[0], text if len(documents) == 1 else None
 
 
 def _namespace(document: Document, wanted: str | None) -> str | None:
@@ -257,39 +226,6 @@ def _parsed(text: str) -> Backfill:
         return load_manifests(text, require_application=False).backfill
     except InvalidManifest as error:
         raise BackfillError(f"the proposal would not be valid:\n{error}\n\n{text}") from error
-
-
-def _application_text(
-    document: Document, text: str | None, application: str, output: Path | None
-) -> str:
-    """The application's manifest, with the paths that it needs where the result is. What is printed
-    is taken to be kept in the current directory.
-    """
-    base = Path(application).resolve().parent
-    place = Path.cwd() if output is None else output.resolve().parent
-    if place == base:
-        return text if text is not None else yaml.safe_dump(document, sort_keys=False)
-    return yaml.safe_dump(_with_paths(document, base), sort_keys=False)
-
-
-def _with_paths(document: Document, base: Path) -> Document:
-    """The resource with the paths of its program's files in full."""
-
-    def located(given: JsonValue) -> JsonValue:
-        if isinstance(given, list):
-            return [located(each) for each in given]
-        is_path = isinstance(given, str) and "://" not in given
-        return str((base / str(given)).resolve()) if is_path else given
-
-    def with_located(fields: JsonValue, *keys: str) -> JsonValue:
-        if not isinstance(fields, dict):
-            return fields
-        return fields | {key: located(fields[key]) for key in keys if key in fields}
-
-    spec = with_located(document.get("spec"), "mainApplicationFile")
-    if isinstance(spec, dict) and "deps" in spec:
-        spec = spec | {"deps": with_located(spec["deps"], "pyFiles", "jars")}
-    return {**document, "spec": spec}
 
 
 def _write(application: str, written: str, output: Path | None) -> None:

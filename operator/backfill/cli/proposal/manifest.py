@@ -15,7 +15,7 @@ from backfill.api.backfill import API_VERSION, KIND
 from backfill.api.base import printable
 from backfill.api.quantities import format_duration, format_time
 from backfill.api.spec import Window
-from backfill.cli.proposal.tables import Chosen, Proposal, ProposedOutput, ProposedSource
+from backfill.cli.proposal.proposed import Chosen, Proposal, ProposedOutput, ProposedSource
 from backfill.cli.proposal.times import Times, measured
 from backfill.planning.lateness import ArrivalLags
 from backfill.protocol.survey import SurveyedInput, SurveyedQuery

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from backfill.api.quantities import count, format_duration
 from backfill.api.spec import Ordering
-from backfill.cli.proposal.tables import Chosen, Proposal, ProposedSource
+from backfill.cli.proposal.proposed import Chosen, Proposal, ProposedSource
 from backfill.planning.lateness import ArrivalLags
 from backfill.protocol.explanation import ExplainedQuery
 

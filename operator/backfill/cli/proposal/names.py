@@ -1,0 +1,42 @@
+"""Names of tables beside those of topics and queries, and names of sources and outputs."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain, count
+from typing import TypeVar
+
+from backfill.cli.proposal.proposed import ProposedOutput, ProposedSource
+
+_Named = TypeVar("_Named", ProposedSource, ProposedOutput)
+_INVALID_IN_NAME = re.compile(r"[^-_.A-Za-z0-9]+")
+
+
+def rank_of(wanted: str, table: str) -> int | None:
+    """How well a table's name is that of a topic or query, the least is best; None: not at all."""
+    _, *names = table.split(".")
+    full, last = normal("_".join(names)), normal(names[-1])
+    whole, part = normal(wanted), normal(re.split(r"[./]", wanted.rstrip("/"))[-1])
+    if whole in {full, last}:
+        return 0
+    return 1 if part == last else None
+
+
+def normal(name: str) -> str:
+    """A name in lower case, with ``_`` for all between its words."""
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+def valid_name(text: str) -> str:
+    """A valid name of a source or output."""
+    return _INVALID_IN_NAME.sub("-", text).strip("-_.")[:63].rstrip("-_.") or "unnamed"
+
+
+def uniquely_named(each: Sequence[_Named]) -> list[_Named]:
+    """The same, in which the second one of a name has a number behind it."""
+    found: dict[str, _Named] = {}
+    for one in each:
+        names = (f"{one.name[:60]}-{number}" for number in count(2))
+        name = next(name for name in chain((one.name,), names) if name not in found)
+        found[name] = replace(one, name=name)
+    return list(found.values())

@@ -1,0 +1,96 @@
+"""What is proposed: sources and outputs, each value with what is to be said of it."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from backfill.protocol.survey import Survey, SurveyedInput, SurveyedQuery
+
+UNKNOWN_TABLE = "TODO.namespace.table"
+"""Stands for a table that was not found, with a number behind it for further ones. No catalog has
+this name.
+"""
+UNKNOWN_COLUMN = "TODO"
+TIMES = ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
+"""Iceberg's types of columns with times."""
+
+
+class Lake(Protocol):
+    """The tables of the catalogs."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """All of them, as ``catalog.namespace.table``."""
+
+    def find(self, written: str) -> str | None:
+        """The table that a program means, which may leave out the catalog."""
+
+    def columns(self, name: str) -> Mapping[str, str]:
+        """The columns of a table, nested ones with dots, with their types in Iceberg."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A value of the manifest, with what is to be said of it."""
+
+    value: str
+    why: tuple[str, ...] = ()
+    todo: tuple[str, ...] = ()
+    """What a person has to decide or to look up."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedSource:
+    """A source of the manifest."""
+
+    name: str
+    read: SurveyedInput
+    table: Chosen
+    timestamp_column: Chosen
+    timestamp_unit: str | None = None
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    value_column: str | None = None
+    """Column with the values of records as they were, where the table has them undecoded."""
+    event_column: str | None = None
+    """The column that is the program's event time."""
+
+    @property
+    def found(self) -> bool:
+        """Whether its table and the time of arrival are known."""
+        return self.table.value != UNKNOWN_TABLE and self.timestamp_column.value != UNKNOWN_COLUMN
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedOutput:
+    """An output of the manifest."""
+
+    name: str
+    query: SurveyedQuery
+    table: Chosen
+    timestamp_column: Chosen | None
+    """None where no column tells the time of a row."""
+    keys: Chosen | None = None
+    """Columns with commas between them; None where they are unknown and need not be known."""
+
+    @property
+    def found(self) -> bool:
+        """Whether its table is known."""
+        return not self.table.value.startswith(UNKNOWN_TABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """All that the manifest says of the program and its tables."""
+
+    survey: Survey
+    sources: tuple[ProposedSource, ...]
+    outputs: tuple[ProposedOutput, ...]
+    ignored: tuple[Chosen, ...]
+    """Queries that are not run, with the reason."""
+    unsolved: tuple[str, ...] = ()
+    """What a person has to decide about queries, each in a sentence."""
+
+    @property
+    def found(self) -> bool:
+        """Whether every table that is needed was found."""
+        return all(each.found for each in self.sources) and all(each.found for each in self.outputs)
