@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ from waiting import PATIENCE_SECONDS
 HISTORY_ROWS, LIVE_ROWS = 240, 180
 HISTORY_PARTITIONS = 2
 EVERY = timedelta(seconds=10)
+RETENTION = timedelta(days=36_500)
+"""How long Kafka keeps clicks. Other topics are kept for good."""
 OTHER_TOPICS = ("trimmed", "younger", "missing")
 PARTITIONS = {"events": 3, "clicks": 2}
 """With rows; the topic has one more, without any in history."""
@@ -251,9 +253,12 @@ settings = jvm.java.util.Properties()
 settings.put("bootstrap.servers", servers)
 admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
 wanted = jvm.java.util.ArrayList()
-for topic, partitions in zip(topics[::2], topics[1::2]):
+for topic, partitions, retention in zip(topics[::3], topics[1::3], topics[2::3]):
     one = jvm.java.util.Optional
-    wanted.add(jvm.org.apache.kafka.clients.admin.NewTopic(topic, one.of(int(partitions)), one.empty()))
+    new = jvm.org.apache.kafka.clients.admin.NewTopic(topic, one.of(int(partitions)), one.empty())
+    configs = jvm.java.util.HashMap()
+    configs.put("retention.ms", retention)
+    wanted.add(new.configs(configs))
 admin.createTopics(wanted).all().get()
 admin.close()
 """
@@ -485,7 +490,16 @@ def test_history_and_the_live_application_give_what_an_uninterrupted_run_gives(
         monkeypatch.setenv(key, value)
     jars = find_jars()
     with kafka_broker(jars, tmp_path) as broker, production(jars, broker, tmp_path) as live:
-        live.run(CREATE_TOPICS, "events", "4", "clicks", "3", "trimmed", "4", "younger", "4")
+        topics = {"events": "4", "clicks": "3", "trimmed": "4", "younger": "4"}
+        kept = {"clicks": str(RETENTION // timedelta(milliseconds=1))}
+        live.run(
+            CREATE_TOPICS,
+            *(
+                word
+                for topic, partitions in topics.items()
+                for word in (topic, partitions, kept.get(topic, "-1"))
+            ),
+        )
         rows = {"events": "events", "clicks": "clicks", "trimmed": "events"}
         live.produce(0, HISTORY_ROWS, rows)
         live.produce(HISTORY_ROWS, HISTORY_ROWS + LIVE_ROWS, rows)
@@ -529,6 +543,11 @@ def _check_offsets(report: HandOffReport | None, settings: RuntimeSettings) -> N
         count = PARTITIONS[source.topic]
         expected = {str(each): HISTORY_ROWS // count for each in range(count)} | {str(count): 0}
         assert source.offsets == expected
+        if source.topic == "clicks":
+            assert source.kept_until is not None
+            assert abs(source.kept_until - RETENTION - datetime.now(UTC)) < timedelta(hours=1)
+        else:
+            assert source.kept_until is None
     wanted = settings.hand_off.state_partitions if settings.hand_off else None
     assert {query.state_partitions for query in report.queries} == {wanted or HISTORY_PARTITIONS}
 

@@ -91,6 +91,7 @@ class FakeDriver:
                 "executors": 1,
                 "heartbeat": datetime.now(UTC),
                 "max_observed_misalignment_seconds": 0.5,
+                "hand_off": None if starting else self.goes_on(),
                 **fields,
             }
         )
@@ -186,6 +187,14 @@ class FakeDriver:
             for output in self.settings.outputs
             if output.validate_ is not None
         )
+
+    def goes_on(self) -> HandOffReport | None:
+        """Until when Kafka keeps what comes after history."""
+        until = self.wishes.get("kept_until")
+        if until is None:
+            return None
+        source = {"source": "clicks", "topic": "clicks", "partitions": 1, "offsets": {"0": 7}}
+        return HandOffReport.model_validate({"sources": [{**source, "kept_until": until}]})
 
     def handed_over(self) -> HandOffReport | None:
         """What a driver says that has put the state of its query where the program looks."""

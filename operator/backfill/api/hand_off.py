@@ -106,6 +106,11 @@ class HandOffStatus(Model):
 
     history_end: Time | None = None
     """End of history: right after the newest row of all sources when the plan was made."""
+    kept_until: Time | None = None
+    """Until when Kafka keeps the records that come after history at least, by ``retention.ms`` of
+    the topics. Set when the driver starts its queries; unset if Kafka keeps them for good, or does
+    not say.
+    """
     sources: Annotated[tuple[HandedOverSource, ...], Field(max_length=MOST_HANDED_OVER)] = ()
     """Where each source goes on. Empty until the checkpoints are written."""
     queries: Annotated[tuple[HandedOverQuery, ...], Field(max_length=MOST_HANDED_OVER)] = ()

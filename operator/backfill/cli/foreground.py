@@ -7,6 +7,7 @@ from backfill.api.conditions import ConditionType, find_condition
 from backfill.api.signals import asked_to_end
 from backfill.cli.screen import Display, display
 from backfill.cli.view import View
+from backfill.controller.decisions.handing_over import retention_warning
 from backfill.controller.driver import shuffle_partitions
 from backfill.controller.local.channel import ControllerChannel
 from backfill.controller.local.driver import LocalBackend
@@ -57,10 +58,14 @@ def _show(reconciled: Reconciled, shown: Display) -> None:
 
 
 def _new_warnings(reconciled: Reconciled) -> list[str]:
-    """Warnings about the plan, once it is made; they are printed below its summary."""
-    status = reconciled.decision.status
+    """Warnings about the plan, once it is made, which are printed below its summary; and about what
+    Kafka may remove.
+    """
+    status, before = reconciled.decision.status, reconciled.observed.backfill.status
+    if (warning := retention_warning(status)) and not retention_warning(before):
+        return [warning]
     planned = find_condition(status.conditions, ConditionType.PLANNED)
-    if planned is None or status.plan_id == reconciled.observed.backfill.status.plan_id:
+    if planned is None or status.plan_id == before.plan_id:
         return []
     return planned.message.splitlines()[1:]
 

@@ -64,6 +64,10 @@ class HandOffSource(Model):
     """By partition, the offset of the first record that the live application reads; of the first
     256 partitions.
     """
+    kept_until: Time | None = None
+    """Until when Kafka keeps the first of these records at least, by the topic's ``retention.ms``;
+    null if it keeps them for good, or does not say.
+    """
 
 
 class HandOffQuery(Model):

@@ -96,7 +96,7 @@ def record_progress(observed: Observed, draft: Draft, ended_at: datetime | None 
     )
     if outputs != draft.status.outputs:
         draft.set(outputs=outputs)
-    if report.hand_off is not None and report.hand_off.written:
+    if report.hand_off is not None:
         draft.set(hand_off=with_report(draft.status.hand_off, report.hand_off))
     if report.phase == "Finished":
         draft.set(

@@ -4,7 +4,8 @@ from datetime import timedelta
 
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.hand_off import HandedOverQuery, HandedOverSource, HandOff, HandOffStatus
-from backfill.api.quantities import count, format_duration
+from backfill.api.quantities import count, format_duration, format_time
+from backfill.api.status import BackfillStatus
 from backfill.controller.decisions.actions import Next, StartLive
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
@@ -38,7 +39,13 @@ def hand_over(observed: Observed, draft: Draft) -> Next | None:
 
 
 def with_report(handed: HandOffStatus | None, report: HandOffReport) -> HandOffStatus:
-    """The status with what a driver has reported of complete checkpoints."""
+    """The status with what a driver has reported: how long Kafka keeps what follows on history, and
+    complete checkpoints.
+    """
+    kept = [each.kept_until for each in report.sources if each.kept_until is not None]
+    known = (handed or HandOffStatus()).model_copy(update={"kept_until": min(kept, default=None)})
+    if not report.written:
+        return known
     sources = tuple(
         HandedOverSource(
             name=each.source, topic=each.topic, partitions=each.partitions, offsets=each.offsets
@@ -57,7 +64,20 @@ def with_report(handed: HandOffStatus | None, report: HandOffReport) -> HandOffS
         for each in report.queries
     )
     fields = {"sources": sources, "queries": queries, "seconds": report.seconds}
-    return (handed or HandOffStatus()).model_copy(update=fields)
+    return known.model_copy(update=fields)
+
+
+def retention_warning(status: BackfillStatus) -> str:
+    """That Kafka may remove what follows on history before history is read; otherwise empty."""
+    until = status.hand_off.kept_until if status.hand_off else None
+    done = status.progress.eta
+    if until is None or done is None or done <= until:
+        return ""
+    return (
+        "Kafka is sure to keep the records that come after history only until"
+        f" {format_time(until)}, and history is expected to be read later: give the topics a longer"
+        " retention"
+    )
 
 
 def _watch(observed: Observed, draft: Draft, wanted: HandOff, name: str) -> Next | None:

@@ -14,6 +14,7 @@ from backfill.controller.decisions.actions import (
 )
 from backfill.controller.decisions.assignment import assignment, record_progress
 from backfill.controller.decisions.attempts import end_attempt, react
+from backfill.controller.decisions.handing_over import retention_warning
 from backfill.controller.decisions.how_run import how_run
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed, next_attempt_number
@@ -95,8 +96,10 @@ def _start_attempt(observed: Observed, draft: Draft, number: int) -> Next:
     return Next(actions=(CancelJob(), WriteAssignment(first), StartDriver(number)))
 
 
-def _of_outputs(observed: Observed, draft: Draft) -> Iterator[str]:
-    """How the query of each output is run, and what to know of its result."""
+def _remarks(observed: Observed, draft: Draft) -> Iterator[str]:
+    """How the query of each output is run, what to know of its result, and whether live traffic can
+    follow.
+    """
     window = observed.backfill.spec.window
     for output in draft.status.outputs:
         if told := how_run(output, window):
@@ -104,6 +107,8 @@ def _of_outputs(observed: Observed, draft: Draft) -> Iterator[str]:
     for output in draft.status.outputs:
         if output.by_clock:
             yield f"{output.name}: {by_clock(output)}"
+    if warning := retention_warning(draft.status):
+        yield warning
 
 
 def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
@@ -119,7 +124,7 @@ def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
             _RUNNING,
             "True",
             Reason.REPLAYING,
-            "; ".join([f"attempt {attempt.number} is reading", *_of_outputs(observed, draft)]),
+            "; ".join([f"attempt {attempt.number} is reading", *_remarks(observed, draft)]),
         )
     elif report is not None and report.phase == "Starting" and report.message:
         draft.condition(

@@ -34,6 +34,10 @@ class Held:
     """Offset after the last one."""
     since: int
     """Offset of the first one that is not older than history; ``end`` if there is none."""
+    newest_us: int | None = None
+    """Time of the first one that is not older than the newest row of history; None if there is
+    none.
+    """
 
 
 def offsets_after_history(plan: Workspace, source: str, kept: Workspace) -> Offsets:
@@ -101,6 +105,22 @@ def next_offsets(field: str, topic: str, history: Offsets, kafka: Mapping[int, H
     if problems:
         raise InvalidPlanInput(problems)
     return {partition: history.get(partition, held.since) for partition, held in kafka.items()}
+
+
+def kept_until_us(
+    following: Offsets, kafka: Mapping[int, Held], newest_us: int, retention_us: int, now_us: int
+) -> int:
+    """Until when Kafka keeps the records of a topic from these offsets on, at least.
+
+    In a partition they are no older than the first record that follows the newest row of history,
+    or than that row if there is no such record. Those that are still to come are kept from now on.
+    """
+    oldest = (
+        newest_us if held.newest_us is None else held.newest_us
+        for partition, held in kafka.items()
+        if held.end > following[partition]
+    )
+    return min(oldest, default=now_us) + retention_us
 
 
 def _some(parts: list[str]) -> str:

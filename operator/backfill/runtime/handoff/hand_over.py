@@ -3,10 +3,13 @@
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
 
 from backfill.api.errors import Problem, UnsupportedProgram
+from backfill.api.quantities import from_us, to_us
 from backfill.api.source import Source
 from backfill.planning.plan import read_header
 from backfill.planning.workspace import Workspace
@@ -16,7 +19,12 @@ from backfill.protocol.hand_off import (
     HandOffReport,
     HandOffSource,
 )
-from backfill.runtime.handoff.cut import Offsets, next_offsets, offsets_after_history
+from backfill.runtime.handoff.cut import (
+    Offsets,
+    kept_until_us,
+    next_offsets,
+    offsets_after_history,
+)
 from backfill.runtime.handoff.kafka import Topic, held_records
 from backfill.runtime.handoff.place import (
     Marker,
@@ -74,7 +82,7 @@ def check_query(run: Run, spark: SparkSession, query: Destination) -> None:
     check_free(spark, placement)
     _check_repartition(spark, query, placement)
     for source in query.sources:
-        _next_offsets(run, spark, source)
+        run.goes_on(_goes_on(run, spark, source).reported)
     run.destined(query)
 
 
@@ -92,9 +100,8 @@ def hand_over(run: Run) -> bool:
     sessions = {query.identity: query.frame.sparkSession for query in run.queries}
     spark = next(iter(sessions.values()))
     names = sorted({name for query in run.destinations for name in query.sources})
-    topics = {name: _topic(_source(run.settings, name)) for name in names}
-    offsets = {name: _next_offsets(run, spark, name) for name in names}
-    lines = {name: kafka_offset(topics[name], offsets[name]) for name in names}
+    found = {name: _goes_on(run, spark, name) for name in names}
+    lines = {name: kafka_offset(each.topic, each.offsets) for name, each in found.items()}
     placed: list[HandOffQuery] = []
     for query in run.destinations:
         if run.stopping.is_set():
@@ -104,15 +111,7 @@ def hand_over(run: Run) -> bool:
         _log.info("the state of %s is in %s", query.name, query.location)
     run.handed_over(
         HandOffReport(
-            sources=tuple(
-                HandOffSource(
-                    source=name,
-                    topic=topics[name],
-                    partitions=len(offsets[name]),
-                    offsets=_shown(offsets[name]),
-                )
-                for name in names
-            ),
+            sources=tuple(each.reported for each in found.values()),
             queries=tuple(placed),
             written=True,
             seconds=time.monotonic() - began,
@@ -184,16 +183,48 @@ def _check_repartition(spark: SparkSession, query: Destination, placement: Place
         )
 
 
-def _next_offsets(run: Run, spark: SparkSession, name: str) -> Offsets:
+@dataclass(frozen=True, slots=True)
+class _GoesOn:
+    """Where a source goes on."""
+
+    source: str
+    topic: str
+    offsets: Offsets
+    kept_until_us: int | None
+
+    @property
+    def reported(self) -> HandOffSource:
+        """The same for a report, which has room for some partitions."""
+        until = self.kept_until_us
+        return HandOffSource(
+            source=self.source,
+            topic=self.topic,
+            partitions=len(self.offsets),
+            offsets=_shown(self.offsets),
+            kept_until=None if until is None else from_us(until),
+        )
+
+
+def _goes_on(run: Run, spark: SparkSession, name: str) -> _GoesOn:
     """Where a source goes on, as Kafka is now."""
     settings = run.settings
     field = f"spec.sources[{[each.name for each in settings.sources].index(name)}].live.kafka.topic"
     options = kafka_options(run, name, field)
     plan, kept = settings.plan_workspace, settings.checkpoint_workspace
-    start = read_header(plan).inputs.read_start_us
-    topic = Topic(_topic(_source(settings, name)), field, start)
+    header = read_header(plan)
+    totals = next(each for each in header.sources if each.name == name)
+    newest_us = header.inputs.end_us if totals.upper_us is None else totals.upper_us
+    topic = Topic(_topic(_source(settings, name)), field, header.inputs.read_start_us, newest_us)
     history = offsets_after_history(plan, name, kept)
-    return next_offsets(field, topic.name, history, held_records(spark, options, topic))
+    records = held_records(spark, options, topic)
+    offsets = next_offsets(field, topic.name, history, records.partitions)
+    now_us = to_us(datetime.now(UTC))
+    until = (
+        None
+        if records.retention_us is None
+        else kept_until_us(offsets, records.partitions, newest_us, records.retention_us, now_us)
+    )
+    return _GoesOn(name, topic.name, offsets, until)
 
 
 def kafka_options(run: Run, name: str, field: str) -> Mapping[str, str]:

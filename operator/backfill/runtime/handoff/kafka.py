@@ -3,6 +3,7 @@
 Nothing is read, and no consumer group is used.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,10 @@ from backfill.runtime.handoff.cut import Held
 _PREFIX = "kafka."
 _ANSWER_SECONDS = 60
 _TIMEOUTS = ("request.timeout.ms", "default.api.timeout.ms")
+_RETENTION = "retention.ms"
 _UNKNOWN_TOPIC = "UnknownTopicOrPartitionException"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,18 @@ class Topic:
     """Field of the resource that names it, for messages."""
     history_start_us: int
     """Where history begins."""
+    newest_us: int
+    """Time of the newest row of history."""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What Kafka holds of a topic."""
+
+    partitions: Mapping[int, Held]
+    retention_us: int | None
+    """How long records are kept at least, in microseconds; None if for good, or if it is unknown.
+    """
 
 
 def client_properties(options: Mapping[str, str]) -> dict[str, str]:
@@ -44,8 +60,8 @@ def client_properties(options: Mapping[str, str]) -> dict[str, str]:
     return given | dict.fromkeys(_TIMEOUTS, str(_ANSWER_SECONDS * 1_000))
 
 
-def held_records(spark: SparkSession, options: Mapping[str, str], topic: Topic) -> dict[int, Held]:
-    """What Kafka holds of each partition of a topic. ``options`` are those of the program's reader.
+def held_records(spark: SparkSession, options: Mapping[str, str], topic: Topic) -> Records:
+    """What Kafka holds of a topic. ``options`` are those of the program's reader.
 
     Raises:
         InvalidPlanInput: there is no such topic, or Kafka does not answer.
@@ -69,19 +85,27 @@ def held_records(spark: SparkSession, options: Mapping[str, str], topic: Topic) 
             partitions = _partitions(jvm, admin, topic.name)
             specs = jvm.org.apache.kafka.clients.admin.OffsetSpec
 
-            def offsets(spec: Any) -> dict[int, int]:
-                return _offsets(jvm, admin, topic.name, partitions, spec)
+            def first(spec: Any) -> dict[int, tuple[int, int]]:
+                return _first(jvm, admin, topic.name, partitions, spec)
 
-            earliest, end = offsets(specs.earliest()), offsets(specs.latest())
-            since = offsets(specs.forTimestamp(topic.history_start_us // 1_000))
+            earliest, end = first(specs.earliest()), first(specs.latest())
+            since = first(specs.forTimestamp(topic.history_start_us // 1_000))
+            newest = first(specs.forTimestamp(topic.newest_us // 1_000))
+            retention_us = _retention_us(jvm, admin, topic.name)
         finally:
             admin.close()
     except Py4JJavaError as error:
         raise _problem(error, topic) from None
-    return {
-        each: Held(earliest[each], end[each], end[each] if since[each] < 0 else since[each])
+    held = {
+        each: Held(
+            earliest[each][0],
+            end[each][0],
+            end[each][0] if since[each][0] < 0 else since[each][0],
+            None if newest[each][0] < 0 else newest[each][1] * 1_000,
+        )
         for each in partitions
     }
+    return Records(held, retention_us)
 
 
 def _partitions(jvm: Any, admin: Any, topic: str) -> list[int]:
@@ -91,21 +115,36 @@ def _partitions(jvm: Any, admin: Any, topic: str) -> list[int]:
     return sorted(int(each.partition()) for each in described.partitions())
 
 
-def _offsets(jvm: Any, admin: Any, topic: str, partitions: list[int], spec: Any) -> dict[int, int]:
+def _first(
+    jvm: Any, admin: Any, topic: str, partitions: list[int], spec: Any
+) -> dict[int, tuple[int, int]]:
+    """By partition, offset of a record and its time in milliseconds; -1 where there is none."""
     places = {each: jvm.org.apache.kafka.common.TopicPartition(topic, each) for each in partitions}
     asked = jvm.java.util.HashMap()
     for place in places.values():
         asked.put(place, spec)
     answer = admin.listOffsets(asked)
-    return {
-        each: int(answer.partitionResult(place).get().offset()) for each, place in places.items()
-    }
+    found = {each: answer.partitionResult(place).get() for each, place in places.items()}
+    return {each: (int(one.offset()), int(one.timestamp())) for each, one in found.items()}
+
+
+def _retention_us(jvm: Any, admin: Any, topic: str) -> int | None:
+    """How long a topic keeps records; None if for good, or if the program may not ask."""
+    resources = jvm.java.util.ArrayList()
+    kind = getattr(jvm.org.apache.kafka.common.config, "ConfigResource$Type").TOPIC
+    resource = jvm.org.apache.kafka.common.config.ConfigResource(kind, topic)
+    resources.add(resource)
+    try:
+        config = admin.describeConfigs(resources).all().get().get(resource)
+    except Py4JJavaError as error:
+        _log.info("Kafka does not say how long it keeps topic %s: %s", topic, _cause(error))
+        return None
+    milliseconds = int(config.get(_RETENTION).value())
+    return None if milliseconds < 0 else milliseconds * 1_000
 
 
 def _problem(error: Py4JJavaError, topic: Topic) -> InvalidPlanInput:
-    cause = error.java_exception
-    while cause.getCause() is not None:
-        cause = cause.getCause()
+    cause = _cause(error)
     if str(cause.getClass().getSimpleName()) == _UNKNOWN_TOPIC:
         return InvalidPlanInput(
             Problem(
@@ -123,3 +162,10 @@ def _problem(error: Py4JJavaError, topic: Topic) -> InvalidPlanInput:
             may_pass=True,
         )
     )
+
+
+def _cause(error: Py4JJavaError) -> Any:
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return cause

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from backfill.api.conditions import Reason
 from backfill.api.errors import BadInput, Problem, UnsupportedProgram
-from backfill.protocol.hand_off import HandOffReport
+from backfill.protocol.hand_off import HandOffReport, HandOffSource
 from backfill.protocol.split_assignment import OutputComparison
 from backfill.runtime.queries.threads import application_works
 from backfill.runtime.queries.tracker import OpenResults, Tracker
@@ -375,8 +375,15 @@ class Run(ProgramRun):
 
     @property
     def hand_off(self) -> HandOffReport | None:
-        """What was handed over; None before."""
+        """Where sources go on, and what was handed over; None before anything is known."""
         return self._hand_off
+
+    def goes_on(self, source: HandOffSource) -> None:
+        """Records where a source goes on, as Kafka is before history is read."""
+        with self._lock:
+            before = self._hand_off.sources if self._hand_off else ()
+            others = tuple(each for each in before if each.source != source.source)
+            self._hand_off = HandOffReport(sources=(*others, source))
 
     def handed_over(self, report: HandOffReport) -> None:
         """Records that the state of all queries was handed over."""

@@ -13,6 +13,8 @@ from backfill.controller.decisions.actions import Decision, StartDriver, StartLi
 from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.policy import CLUSTER, LOCAL
 from backfill.controller.driver import DriverState
+from backfill.controller.manager.events import transitions
+from backfill.coordination.rate import Rate
 from backfill.protocol.hand_off import (
     HandOffQuery,
     HandOffReport,
@@ -106,6 +108,41 @@ def test_an_attempt_that_has_not_handed_its_state_over_has_failed() -> None:
     assert "without handing its state over" in last.message
     unwritten = HANDED.model_copy(update={"written": False})
     assert finishing(hand_off=unwritten).attempts[-1].outcome == "Failed"
+
+
+def reading(rate: float, kept: timedelta | None) -> BackfillStatus:
+    """The status while a driver reads history, so many rows of 500 a second."""
+    source = HandOffSource(
+        source="clicks",
+        topic="clicks",
+        partitions=1,
+        offsets={"0": 7},
+        kept_until=NOW + kept if kept else None,
+    )
+    seen = observed(
+        resource(planned(attempts=(attempt(),)), "Prepare"),
+        driver=RUNNING,
+        assignment=assigned(),
+        report=reported("Running", committed=5, hand_off=HandOffReport(sources=(source,))),
+        rate=Rate(100 * rate, 100.0),
+        policy=CLUSTER,
+    )
+    return decide(seen).status
+
+
+def test_records_that_kafka_may_remove_before_history_is_read_are_warned_of() -> None:
+    hour = timedelta(hours=1)
+    slow, fast, for_good = reading(0.1, hour), reading(10.0, hour), reading(0.1, None)
+    message = stage(slow, ConditionType.RUNNING)[2]
+    assert "only until 2024-03-01T13:00:00Z, and history is expected to be read later" in message
+    for status in (fast, for_good):
+        assert "Kafka" not in stage(status, ConditionType.RUNNING)[2]
+        assert not any(each.reason == "RetentionTooShort" for each in transitions(slow, status))
+    assert slow.hand_off is not None
+    assert slow.hand_off.kept_until == NOW + hour
+    assert not slow.hand_off.written
+    assert "RetentionTooShort" in [each.reason for each in transitions(fast, slow)]
+    assert "RetentionTooShort" not in [each.reason for each in transitions(slow, slow)]
 
 
 def test_where_the_state_is_and_where_it_goes_on_is_recorded() -> None:

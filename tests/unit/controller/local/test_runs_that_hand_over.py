@@ -53,6 +53,18 @@ def test_a_run_that_hands_nothing_over_has_failed(runs: LocalRuns) -> None:
     assert "its driver ended without handing its state over" in ended.err
 
 
+def test_a_run_warns_of_records_that_kafka_may_remove_before_history_is_read(
+    runs: LocalRuns,
+) -> None:
+    write(runs)
+    ended = runs.run("--output", "json", kept_until="2024-01-03T00:00:00Z", step_seconds=0.3)
+    assert ended.status == 0, ended.err
+    assert (
+        "january: warning: Kafka is sure to keep the records that come after history only until"
+        " 2024-01-03T00:00:00Z, and history is expected to be read later" in ended.err
+    )
+
+
 def test_nothing_can_be_deployed_without_a_cluster(runs: LocalRuns) -> None:
     write(runs, start="Deploy")
     ended = runs.run()

@@ -13,7 +13,12 @@ from backfill.api.spec import BackfillSpec
 from backfill.planning.plan import plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
-from backfill.runtime.handoff.cut import Held, next_offsets, offsets_after_history
+from backfill.runtime.handoff.cut import (
+    Held,
+    kept_until_us,
+    next_offsets,
+    offsets_after_history,
+)
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
 FIELD = "spec.sources[0].live.kafka.topic"
@@ -144,3 +149,20 @@ def test_a_message_names_a_few_partitions_of_many() -> None:
     history, kafka = dict.fromkeys(range(9), 1), dict.fromkeys(range(9), Held(5, 9, 5))
     with pytest.raises(InvalidPlanInput, match=r"1 to 4 of partition 2 and 6 more;"):
         next_offsets(FIELD, "events", history, kafka)
+
+
+def until(following: dict[int, int], kafka: dict[int, Held]) -> int:
+    return kept_until_us(following, kafka, newest_us=1_000, retention_us=50, now_us=9_000)
+
+
+def test_the_oldest_record_after_history_is_kept_for_the_time_of_retention() -> None:
+    kafka = {0: Held(0, 20, 0, 1_200), 1: Held(0, 20, 0, 1_100), 2: Held(0, 5, 0, 1_001)}
+    assert until({0: 10, 1: 10, 2: 5}, kafka) == 1_150, "nothing follows in partition 2 yet"
+
+
+def test_records_older_than_the_newest_row_may_follow_it() -> None:
+    assert until({0: 10}, {0: Held(0, 20, 0, None)}) == 1_050
+
+
+def test_records_that_are_still_to_come_are_kept_from_now_on() -> None:
+    assert until({0: 20}, {0: Held(0, 20, 0, None)}) == 9_050
