@@ -203,16 +203,17 @@ def _live(wanted: HandOff, name: str) -> str:
 def _prepared(observed: Observed, handed: HandOffStatus) -> str:
     """Where the checkpoints are, and how the application is started."""
     places = "; ".join(f"{query.name} in {query.checkpoint_location}" for query in handed.queries)
-    written = f"{count(len(handed.queries), 'checkpoint')} written: {places}"
+    written = f"{count(len(handed.queries), 'checkpoint')} written"
     reference = observed.backfill.spec.application_ref
     application = reference.name
     if observed.policy.screen:
-        return f"{written}\nstart {application} as always: it goes on with live traffic"
+        return f"{written}; start {application} as always: it goes on with live traffic\n{places}"
     namespace = observed.backfill.metadata.namespace
     # a cluster may have those of both Spark operators
     kind = f"sparkapplications.{reference.api_version.partition('/')[0]}"
     patch = """'{"spec":{"suspend":false}}'"""
+    # first what to do: the message ends where there are too many places
     return (
-        f"{written}\nstart {application} as always, for example:"
-        f" kubectl patch {kind} {application} -n {namespace} --type merge -p {patch}"
+        f"{written}; start {application} as always, for example:"
+        f" kubectl patch {kind} {application} -n {namespace} --type merge -p {patch}\n{places}"
     )

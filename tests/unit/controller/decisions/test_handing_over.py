@@ -182,6 +182,26 @@ def test_a_prepared_application_is_for_the_team_to_start(policy: Any, how: str) 
     assert decision.next.actions == ()
 
 
+def test_how_to_start_is_said_however_many_checkpoints_there_are() -> None:
+    places = tuple(
+        HANDED.queries[0].model_copy(
+            update={"query": f"q{n}", "checkpoint_location": f"s3://live/{n}/{'x' * 500}"}
+        )
+        for n in range(64)
+    )
+    status = with_condition(
+        finishing("Prepare", hand_off=HANDED.model_copy(update={"queries": places})),
+        ConditionType.RUNNING,
+        "False",
+        Reason.ALL_STEPS_COMMITTED,
+    )
+    decision = decide(observed(resource(status, "Prepare"), policy=CLUSTER))
+    message = stage(decision.status, ConditionType.HANDED_OVER)[2]
+    assert "64 checkpoints written" in message
+    assert '{"spec":{"suspend":false}}' in message
+    assert "q1 in s3://live/1" in message
+
+
 class LiveWorld:
     """What is true after history, and a controller that may be killed between any two writes."""
 
