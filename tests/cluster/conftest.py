@@ -167,7 +167,7 @@ def _installed(installation: Installation) -> Iterator[Installation]:
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Of a test that failed it is told what could be seen in the cluster."""
     report = yield
-    for fixture in ("installation", "installation_apart", "remote", "stores"):
+    for fixture in ("installation", "installation_apart", "remote", "stores", "broker"):
         if report.failed and report.when == "call" and fixture in getattr(item, "funcargs", {}):  # type: ignore[attr-defined]
             report.sections.append(("the cluster", item.funcargs[fixture].story()))  # type: ignore[attr-defined]
     return report

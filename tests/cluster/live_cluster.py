@@ -1,6 +1,7 @@
 """The cluster, as somebody who may do everything sees it."""
 
 import json
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable
@@ -62,6 +63,15 @@ class Cluster:
         self.admin.delete(f"api/v1/namespaces/{name}")
         self.admin.delete(f"api/v1/persistentvolumes/{name}")
 
+    def outside(self, namespace: str, service: str) -> str:
+        """The address of a service on the node, which this machine and all pods reach."""
+        node, *_ = self.items("api/v1/nodes")
+        address = next(
+            each["address"] for each in node["status"]["addresses"] if each["type"] == "InternalIP"
+        )
+        found = self.admin.get(f"api/v1/namespaces/{namespace}/services/{service}").expect()
+        return f"{address}:{found['spec']['ports'][0]['nodePort']}"
+
     def kill_pod(self, pod: Manifest) -> None:
         """Ends a pod at once, as a node that is switched off would."""
         metadata = pod["metadata"]
@@ -104,6 +114,14 @@ def until(look: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS)
             trouble = f" ({error})"
         assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s{trouble}"
         time.sleep(LOOK_SECONDS)
+
+
+def listens_at(address: str) -> bool:
+    """Whether a server accepts connections there."""
+    host, port = address.rsplit(":", 1)
+    with socket.socket() as connection:
+        connection.settimeout(1)
+        return connection.connect_ex((host, int(port))) == 0
 
 
 def _bound(claim: Manifest) -> bool:

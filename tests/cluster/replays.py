@@ -17,19 +17,13 @@ _OWNED = (
 )
 
 
-class Replay:
-    """A Backfill that repairs a summary."""
+class Applied:
+    """A Backfill in the namespace of a team."""
 
-    def __init__(self, team: Team, summary: Summary):
-        """It has the summary's name; nothing is applied yet."""
+    def __init__(self, team: Team, name: str):
+        """Nothing is applied yet."""
         self.team = team
-        self.summary = summary
-        self.name = summary.name
-
-    def begin(self, **spec: Any) -> "Replay":
-        """Applies it; ``spec`` replaces fields."""
-        self.team.apply(mending(self.summary, self.team.storage.workspace, **spec))
-        return self
+        self.name = name
 
     def change(self, **spec: Any) -> None:
         """Replaces fields of its spec."""
@@ -114,12 +108,6 @@ class Replay:
                 found.add(f"{path.rsplit('/', 1)[1]}/{each['metadata']['name']}")
         return found
 
-    @property
-    def remains(self) -> set[str]:
-        """Files of its workspace, and of its branch."""
-        workspace = Path(self.team.storage.workspace) / self.team.namespace / self.name
-        return {str(file) for file in workspace.rglob("*") if file.is_file()}
-
     def until(self, what: str, reason: str, kind: str = "Running") -> Manifest:
         """Waits for a condition to have a reason, and returns it."""
 
@@ -129,6 +117,47 @@ class Replay:
 
         condition: Manifest = until(found, f"{self.name} {what}")
         return condition
+
+    def until_ended(self, *, attempts: int = 1) -> Manifest:
+        """Waits for its success, in exactly so many attempts, and returns it."""
+        until(lambda: self._assert_not_failed().get("status") == "True", f"{self.name} succeeds")
+        assert [each["outcome"] for each in self.attempts][-1] == "Succeeded"
+        assert len(self.attempts) == attempts
+        return self.state
+
+    def _assert_not_failed(self) -> Manifest:
+        """What it says of its end: nobody waits for what has failed for good."""
+        outcome = self.condition("Succeeded")
+        assert outcome.get("status") != "False", f"{self.name} failed: {outcome['message']}"
+        return outcome
+
+    @property
+    def _admin(self) -> Any:
+        return self.team.cluster.admin
+
+    @property
+    def _path(self) -> str:
+        return f"{BACKFILLS.format(self.team.namespace)}/{self.name}"
+
+
+class Replay(Applied):
+    """A Backfill that repairs a summary."""
+
+    def __init__(self, team: Team, summary: Summary):
+        """It has the summary's name; nothing is applied yet."""
+        super().__init__(team, summary.name)
+        self.summary = summary
+
+    def begin(self, **spec: Any) -> "Replay":
+        """Applies it; ``spec`` replaces fields."""
+        self.team.apply(mending(self.summary, self.team.storage.workspace, **spec))
+        return self
+
+    @property
+    def remains(self) -> set[str]:
+        """Files of its workspace, and of its branch."""
+        workspace = Path(self.team.storage.workspace) / self.team.namespace / self.name
+        return {str(file) for file in workspace.rglob("*") if file.is_file()}
 
     def until_midway(self) -> int:
         """Waits until something is committed and much is not; how many steps are."""
@@ -160,15 +189,9 @@ class Replay:
         """Waits for its end, in exactly so many attempts, and compares what it published with the
         oracle, row by row.
         """
-
-        def ended() -> bool:
-            return bool(self._assert_not_failed().get("status") == "True")
-
-        until(ended, f"{self.name} succeeds")
-        assert [each["outcome"] for each in self.attempts][-1] == "Succeeded"
-        assert len(self.attempts) == attempts
+        ended = self.until_ended(attempts=attempts)
         assert self.summary.rows == self.summary.fixed
-        return self.state
+        return ended
 
     def until_nothing_is_left(self) -> None:
         """Waits for the end of its deletion, and looks for what it should have taken along."""
@@ -177,17 +200,3 @@ class Replay:
         assert self.remains == set()
         assert self.summary.branches == set()
         assert self.summary.stray_files == set()
-
-    def _assert_not_failed(self) -> Manifest:
-        """What it says of its end: nobody waits for what has failed for good."""
-        outcome = self.condition("Succeeded")
-        assert outcome.get("status") != "False", f"{self.name} failed: {outcome['message']}"
-        return outcome
-
-    @property
-    def _admin(self) -> Any:
-        return self.team.cluster.admin
-
-    @property
-    def _path(self) -> str:
-        return f"{BACKFILLS.format(self.team.namespace)}/{self.name}"

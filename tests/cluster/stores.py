@@ -3,11 +3,10 @@ Secrets only.
 """
 
 import secrets
-import socket
 from functools import cached_property
 
 from images import STORES
-from live_cluster import Cluster, until
+from live_cluster import Cluster, listens_at, until
 from pyiceberg.catalog import Catalog, load_catalog
 from rest import Manifest
 from storage import Storage
@@ -15,7 +14,7 @@ from storage import Storage
 OBJECTS, DATABASE = "objects", "database"
 _PORTS = {OBJECTS: 7070, DATABASE: 5432}
 _SERVE = {
-    OBJECTS: "mkdir /data/lake && exec versitygw --port :7070 --region us-east-1 posix /data",
+    OBJECTS: "mkdir /data/lake /data/production && exec versitygw --port :7070 --region us-east-1 posix /data",
     DATABASE: (
         "echo $PASSWORD | initdb -D /data/db --username=iceberg --pwfile=/dev/stdin"
         " --auth=scram-sha-256 --no-sync && echo host all all all scram-sha-256"
@@ -71,9 +70,9 @@ class Stores:
         """
         for name in _PORTS:
             until(lambda name=name: self._ready(name), f"{name} is up")
-        addresses = {name: self._outside(name) for name in _PORTS}
+        addresses = {name: self._cluster.outside(self.namespace, name) for name in _PORTS}
         for address in addresses.values():  # the node is told of a ready pod a moment later
-            until(lambda address=address: _listens(address), f"{address} answers")
+            until(lambda address=address: listens_at(address), f"{address} answers")
         catalog = load_catalog("lake", **self._properties(addresses))
         catalog.create_namespace("raw")
         return catalog
@@ -87,6 +86,22 @@ class Stores:
         return self._cluster.kubectl(
             self.namespace, "exec", OBJECTS, "--", "sh", "-c", sought
         ).splitlines()
+
+    def written(self, pattern: str) -> dict[str, float]:
+        """When objects were written whose bucket and name fit a pattern, in seconds since 1970."""
+        sought = (
+            "find",
+            "/data",
+            "-path",
+            f"/data/{pattern}",
+            "-type",
+            "f",
+            "-printf",
+            "%T@ %P\\n",
+        )
+        found = self._cluster.kubectl(self.namespace, "exec", OBJECTS, "--", *sought)
+        lines = (line.split(" ", 1) for line in found.splitlines())
+        return {name: float(at) for at, name in lines}
 
     def story(self) -> str:
         """What happened, for a test that failed."""
@@ -112,17 +127,6 @@ class Stores:
             "s3.secret-access-key": self._secret_key,
         }
 
-    def _outside(self, name: str) -> str:
-        """The server's address on the node."""
-        node, *_ = self._cluster.items("api/v1/nodes")
-        address = next(
-            each["address"] for each in node["status"]["addresses"] if each["type"] == "InternalIP"
-        )
-        service = self._cluster.admin.get(
-            f"api/v1/namespaces/{self.namespace}/services/{name}"
-        ).expect()
-        return f"{address}:{service['spec']['ports'][0]['nodePort']}"
-
     def _ready(self, name: str) -> bool:
         status = self._cluster.admin.get(
             f"api/v1/namespaces/{self.namespace}/pods/{name}"
@@ -133,13 +137,6 @@ class Stores:
             f"the nodes have no image {STORES}: make it as docs/images.md says"
         )
         return bool(containers) and all(each["ready"] for each in containers)
-
-
-def _listens(address: str) -> bool:
-    host, port = address.rsplit(":", 1)
-    with socket.socket() as connection:
-        connection.settimeout(1)
-        return connection.connect_ex((host, int(port))) == 0
 
 
 def _pod(name: str) -> Manifest:

@@ -42,30 +42,18 @@ def find_jars() -> Jars:
 def kafka_broker(jars: Jars, directory: Path) -> Iterator[str]:
     """A broker without topics; its address."""
     client, controller = free_port(), free_port()
-    settings = {
-        "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-        "listeners": f"PLAINTEXT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{client}",
-        "controller.listener.names": "CONTROLLER",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "log.dirs": str(directory / "log"),
-        "offsets.topic.replication.factor": "1",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
-        "offsets.topic.num.partitions": "1",
-        "transaction.state.log.num.partitions": "1",
-        "auto.create.topics.enable": "false",
-        # records of a test are years old
-        "log.retention.ms": "-1",
-    }
+    settings = broker_settings(
+        listeners=f"PLAINTEXT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}",
+        advertised=f"127.0.0.1:{client}",
+        controller=f"127.0.0.1:{controller}",
+        log=str(directory / "log"),
+    )
     properties = directory / "server.properties"
-    properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    properties.write_text(settings)
     java = ["java", *QUICK.split(), "-Xmx512m", "-cp", f"{jars.broker}/*"]
     log = directory / "broker.log"
     with log.open("wb") as output:
-        format_log = ["kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", properties]
+        format_log = ["kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", properties]
         subprocess.run([*java, *format_log], check=True, stdout=output, stderr=output)
         server = subprocess.Popen([*java, "kafka.Kafka", properties], stdout=output, stderr=output)
     try:
@@ -76,5 +64,31 @@ def kafka_broker(jars: Jars, directory: Path) -> Iterator[str]:
         server.wait()
 
 
-def _cluster_id() -> str:
+def broker_settings(*, listeners: str, advertised: str, controller: str, log: str) -> str:
+    """The properties file of a broker that is alone in its cluster. ``advertised`` is the address
+    that clients are given.
+    """
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@{controller}",
+        "listeners": listeners,
+        "advertised.listeners": f"PLAINTEXT://{advertised}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": log,
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.num.partitions": "1",
+        "auto.create.topics.enable": "false",
+        # records of a test are years old
+        "log.retention.ms": "-1",
+    }
+    return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+
+def cluster_id() -> str:
+    """The ID of a new cluster."""
     return str(uuid.uuid4()).replace("-", "")[:22]

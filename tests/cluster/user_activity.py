@@ -1,0 +1,34 @@
+"""What users do, without repeats and in windows: an ordinary program with state that reads a Kafka topic and
+writes two.
+"""
+
+import os
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+spark = SparkSession.builder.appName("user-activity").getOrCreate()
+servers, checkpoints = os.environ["KAFKA_BROKERS"], os.environ["CHECKPOINTS"]
+options = {
+    "kafka.bootstrap.servers": servers,
+    "subscribe": "activity",
+    "startingOffsets": "latest",
+}
+records = spark.readStream.format("kafka").options(**options).load()
+event = F.from_json(F.col("value").cast("string"), "id BIGINT, user BIGINT, at TIMESTAMP")
+events = records.select(event.alias("event")).select("event.*").withWatermark("at", "10 minutes")
+
+
+def send(rows: DataFrame, topic: str, time: str) -> None:
+    """Sends rows as JSON."""
+    rows.select(time, F.to_json(F.struct("*")).alias("value")).writeStream.queryName(topic).format(
+        "kafka"
+    ).option("kafka.bootstrap.servers", servers).option("topic", topic).option(
+        "checkpointLocation", f"{checkpoints}/{topic}"
+    ).start()
+
+
+counts = events.groupBy(F.window("at", "5 minutes"), "user").agg(F.count("*").alias("events"))
+send(counts.select(F.col("window.start").alias("at"), "user", "events"), "counts", "at")
+send(events.dropDuplicates(["id", "at"]), "firsts", "at")
+spark.streams.awaitAnyTermination()
