@@ -1,4 +1,4 @@
-# What test_object_store.py keeps tables, workspaces and a catalog in: an S3-compatible server and PostgreSQL. The context is the
+# What tests keep tables, workspaces and a catalog in: an S3-compatible server and PostgreSQL. The context is the
 # directory that `scripts/object-store.sh --gateway` prints:
 #   docker build -f tests/cluster/stores.Dockerfile -t localhost/backfill-stores:dev "$(scripts/object-store.sh --gateway)"
 # BASE_IMAGE: Debian 12 or what is made of it.
