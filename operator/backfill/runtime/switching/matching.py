@@ -328,6 +328,34 @@ def _unmatched(target: Target, free: Sequence[Output]) -> Problem:
     )
 
 
+def check_same_cluster(
+    known: Mapping[str, str], options: Mapping[str, str], source: Source
+) -> None:
+    """Checks that two readers of a source read the same Kafka, where both queries go on.
+
+    One may name more of its servers than the other.
+
+    Raises:
+        UnsupportedProgram: they have no server in common.
+    """
+    one, other = (_servers(each) for each in (known, options))
+    if one & other:
+        return
+    topic = source.live.kafka.topic if source.live else source.name
+    raise UnsupportedProgram(
+        Problem(
+            "spec.handOff",
+            f"the program reads topic {topic} from {', '.join(sorted(one))} and from"
+            f" {', '.join(sorted(other))}, and history is of one Kafka cluster",
+            "read it from one cluster, and give both readers the same kafka.bootstrap.servers",
+        )
+    )
+
+
+def _servers(options: Mapping[str, str]) -> set[str]:
+    return {each.strip() for each in options["kafka.bootstrap.servers"].split(",")}
+
+
 def _unsupported(target: Target) -> list[Problem]:
     if not target.row_writer:
         return []

@@ -19,6 +19,7 @@ from backfill.runtime.session_conf import in_session
 from backfill.runtime.source.data_source import FORMAT as SOURCE_FORMAT
 from backfill.runtime.switching.frames import SourceFrames
 from backfill.runtime.switching.matching import (
+    check_same_cluster,
     check_same_topic,
     kafka_sources,
     named_source,
@@ -187,7 +188,8 @@ class SwitchedReader(ReplacedReader):
                     "read each topic with a readStream of its own, and union them",
                 )
             )
-        self._run.kafka_options[sources[0].name] = dict(self._source_options)
+        known = self._run.kafka_options.setdefault(sources[0].name, dict(self._source_options))
+        check_same_cluster(known, self._source_options, sources[0])
 
     @property
     def _reads_kafka(self) -> bool:

@@ -10,6 +10,7 @@ from backfill.runtime.named_sources import NAMED_FORMAT
 from backfill.runtime.switching.matching import (
     Target,
     check_function,
+    check_same_cluster,
     check_same_topic,
     kafka_sources,
     match_output,
@@ -52,6 +53,15 @@ def test_a_source_by_name_goes_on_in_the_topic_that_it_has_in_production() -> No
     check_same_topic({"source": "impressions"}, SOURCES[0])
     with pytest.raises(UnsupportedProgram, match="from the topic other, and"):
         check_same_topic({"subscribe": "other"}, SOURCES[0])
+
+
+def test_readers_of_a_source_have_a_server_of_one_cluster_in_common() -> None:
+    known = {"kafka.bootstrap.servers": "a:9092, b:9092"}
+    check_same_cluster(known, {"kafka.bootstrap.servers": "c:9092,b:9092"}, SOURCES[0])
+    with pytest.raises(
+        UnsupportedProgram, match="topic raw-impressions from a:9092, b:9092 and from c:9092"
+    ):
+        check_same_cluster(known, {"kafka.bootstrap.servers": "c:9092"}, SOURCES[0])
 
 
 def test_a_subscription_to_several_topics_is_their_sources_in_that_order() -> None:
