@@ -31,6 +31,7 @@ from backfill.runtime.batch import spans as spans_module
 from backfill.runtime.batch.overlap import compared_columns
 from backfill.runtime.batch.reach import Bounded, Reach, Sessions, Unbounded
 from backfill.runtime.catalyst import analyzed
+from backfill.runtime.queries.run import unsupported
 from backfill.runtime.source.data_source import source_frame
 from histories import HOUR_US, MINUTE_US
 
@@ -92,6 +93,7 @@ def test_an_analysis_with_a_wrong_rule_ends_the_run(
         run = BatchRun(backfill)
         error = run.finish(run.prepared(frame, events.results, "at"))
         assert isinstance(error, UnsupportedProgram)
+        assert unsupported(error).reason == "BatchResultsDiffer"
         (problem,) = error.problems
         assert (problem.field, problem.fix) == ("spec.execution", "write Streaming")
         differ = "not the same in the two batch jobs that have computed them"

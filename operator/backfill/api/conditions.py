@@ -57,6 +57,7 @@ class Reason(StrEnum):
     SUSPENDED = "Suspended"
     ATTEMPTS_EXHAUSTED = "AttemptsExhausted"
     UNSUPPORTED_PROGRAM = "UnsupportedProgram"
+    BATCH_RESULTS_DIFFER = "BatchResultsDiffer"
     ALL_STEPS_COMMITTED = "AllStepsCommitted"
 
     COMPARING = "Comparing"

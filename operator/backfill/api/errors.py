@@ -7,6 +7,7 @@ BackfillError
 │   │   └── InputAwaited     rows are missing from the tables, and are waited for
 │   ├── SpecChanged          a Backfill of this name exists with another spec or
 program │   └── UnsupportedProgram   the application does something a backfill cannot redirect
+│       └── BatchResultsDiffer  batch jobs have computed the same results differently
 ├── ControllerRunning        another process works on this Backfill
 ├── PlanCorrupt              a stored plan is lost, or does not match its header
 ├── CanNotPublish            the result cannot be published as it is; retrying does not help
@@ -90,6 +91,10 @@ class SpecChanged(BadInput):
 
 class UnsupportedProgram(BadInput):
     """The application does something that a backfill cannot redirect."""
+
+
+class BatchResultsDiffer(UnsupportedProgram):
+    """Batch jobs that have computed the same results of a query have not found the same."""
 
 
 class ControllerRunning(BackfillError):

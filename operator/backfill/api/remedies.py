@@ -38,6 +38,14 @@ REMEDIES: Final[Mapping[Reason, Remedy]] = MappingProxyType(
         Reason.UNSUPPORTED_PROGRAM: Remedy(
             f"Change the application so that this output can be redirected, {_RETRY}.", in_log=True
         ),
+        Reason.BATCH_RESULTS_DIFFER: Remedy(
+            "Another attempt would find the same: delete this Backfill and create it again with"
+            " execution: Streaming.",
+            start_over=(
+                "another attempt would find the same; write execution: Streaming, cancel this"
+                " Backfill and apply it again"
+            ),
+        ),
         Reason.ATTEMPTS_EXHAUSTED: Remedy(
             f"Read the driver's log, fix the cause, {_RETRY}:"
             " it goes on after the last committed step.",

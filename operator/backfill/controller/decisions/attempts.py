@@ -25,7 +25,12 @@ LOOK_SECONDS = 10.0
 """Time between two observations of a driver that was killed."""
 _LONGEST_BACKOFF = timedelta(minutes=10)
 _RUNNING = ConditionType.RUNNING
-_NOT_TRIED_AGAIN = (Reason.UNSUPPORTED_PROGRAM, Reason.INVALID_INPUT, Reason.RESULT_LOST)
+_NOT_TRIED_AGAIN = (
+    Reason.UNSUPPORTED_PROGRAM,
+    Reason.BATCH_RESULTS_DIFFER,
+    Reason.INVALID_INPUT,
+    Reason.RESULT_LOST,
+)
 _TAIL_LINES = 12
 _LAST_WORDS = "error: "
 """Prefix of the line in a driver's log with the error that kept it from reporting."""

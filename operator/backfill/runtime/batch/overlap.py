@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType
 
-from backfill.api.errors import Problem, UnsupportedProgram
+from backfill.api.errors import BatchResultsDiffer, Problem
 from backfill.api.quantities import format_time, from_us
 from backfill.runtime.batch.certain import certain_columns
 from backfill.runtime.batch.spans import Span
@@ -115,7 +115,7 @@ class OverlapCheck:
                 spans need have read them, where sessions are at most so long, in microseconds.
 
         Raises:
-            UnsupportedProgram: it is not the same, and should be.
+            BatchResultsDiffer: it is not the same, and should be.
         """
         metrics, at_end = observed.get("overlap", {}), None
         for number, strip in enumerate(self.strips(span)):
@@ -156,9 +156,9 @@ class OverlapCheck:
             return F.unix_date(value).cast("bigint") * _DAY_US
         return timestamp_columns.microseconds(value, kind)
 
-    def _differ(self, strip: Between, one: Span | None, other: Span) -> UnsupportedProgram:
+    def _differ(self, strip: Between, one: Span | None, other: Span) -> BatchResultsDiffer:
         examples = "" if one is None else f": {self._examples(strip, one, other)}"
-        return UnsupportedProgram(
+        return BatchResultsDiffer(
             Problem(
                 "spec.execution",
                 '"Batch" gives the query {} wrong results: those from {} to {} are not the same in'

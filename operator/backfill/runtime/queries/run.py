@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from backfill.api.conditions import Reason
-from backfill.api.errors import BadInput, Problem, UnsupportedProgram
+from backfill.api.errors import BadInput, BatchResultsDiffer, Problem, UnsupportedProgram
 from backfill.protocol.hand_off import HandOffReport, HandOffSource
 from backfill.protocol.split_assignment import OutputComparison
 from backfill.runtime.queries.threads import application_works
@@ -67,7 +67,9 @@ def unsupported(error: BadInput) -> Outcome:
     """
     if error.may_pass:
         return failed(str(error), error)
-    return Outcome("Failed", 2, "UnsupportedProgram", str(error), error)
+    differs = isinstance(error, BatchResultsDiffer)
+    reason = Reason.BATCH_RESULTS_DIFFER if differs else Reason.UNSUPPORTED_PROGRAM
+    return Outcome("Failed", 2, reason, str(error), error)
 
 
 class Handle(Protocol):

@@ -406,7 +406,9 @@ def test_failures_before_a_person_asked_again_do_not_count() -> None:
     assert stage(decision, ConditionType.RUNNING) == ("Unknown", Reason.BACKING_OFF)
 
 
-@pytest.mark.parametrize("reason", [Reason.UNSUPPORTED_PROGRAM, Reason.INVALID_INPUT])
+@pytest.mark.parametrize(
+    "reason", [Reason.UNSUPPORTED_PROGRAM, Reason.BATCH_RESULTS_DIFFER, Reason.INVALID_INPUT]
+)
 def test_what_would_fail_again_is_not_tried_again(reason: Reason) -> None:
     report = reported("Failed", reason=reason.value, message="foreachBatch writes to JDBC")
     decision = decide(running(driver=DriverState("Exited", 2), report=report))
