@@ -30,6 +30,7 @@ from backfill.runtime.handoff.place import (
     Marker,
     Placement,
     check_free,
+    check_outlives,
     kafka_offset,
     overlap,
     place,
@@ -79,6 +80,7 @@ def check_query(run: Run, spark: SparkSession, query: Destination) -> None:
             )
         )
     _check_format(spark)
+    check_outlives(placement, run.settings.plan)
     check_free(spark, placement)
     _check_repartition(spark, query, placement)
     for source in query.sources:

@@ -28,6 +28,9 @@ from backfill.runtime.handoff.offset_log import offsets_in_log
 MARKER = "_backfill_hand_off.json"
 """File beside those of the checkpoint. Spark ignores it."""
 
+_S3 = re.compile(r"s3[an]://")
+_REMOVED = ("plans", "checkpoints")
+"""Directories in a Backfill's workspace that are removed with it."""
 _LOCAL = re.compile(r"file:/*")
 _SLASHES = re.compile(r"(?<!:)/{2,}")
 
@@ -64,9 +67,30 @@ class Placement:
 def overlap(one: str, other: str) -> bool:
     """Whether two locations are the same, or one of them is below the other."""
     first, second = (
-        f"{_SLASHES.sub('/', _LOCAL.sub('/', each)).rstrip('/')}/" for each in (one, other)
+        f"{_SLASHES.sub('/', _LOCAL.sub('/', _S3.sub('s3://', each))).rstrip('/')}/"
+        for each in (one, other)
     )
     return first.startswith(second) or second.startswith(first)
+
+
+def check_outlives(placement: Placement, plan: str) -> None:
+    """Checks that a checkpoint is not among what is removed with the Backfill. ``plan`` is the
+    location of the plan's directory, ``WORKSPACE/plans/ID``.
+
+    Raises:
+        UnsupportedProgram: it is, or this is within it.
+    """
+    workspace = plan.rstrip("/").rsplit("/", 2)[0]
+    if any(overlap(placement.location, f"{workspace}/{each}") for each in _REMOVED):
+        raise UnsupportedProgram(
+            Problem(
+                "spec.handOff",
+                f"the checkpoint location of the query {placement.name}, {placement.location}, is"
+                f" within the workspace of this Backfill, {workspace}, or around it, and what the"
+                " Backfill keeps there is removed with it",
+                "give the query a checkpointLocation outside of the workspace",
+            )
+        )
 
 
 def check_free(spark: SparkSession, placement: Placement) -> None:

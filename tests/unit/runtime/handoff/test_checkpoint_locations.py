@@ -8,7 +8,14 @@ import pytest
 from backfill.api.errors import UnsupportedProgram
 from backfill.planning.workspace import Workspace
 from backfill.runtime.handoff.files import Files
-from backfill.runtime.handoff.place import MARKER, Marker, Placement, _own, overlap
+from backfill.runtime.handoff.place import (
+    MARKER,
+    Marker,
+    Placement,
+    _own,
+    check_outlives,
+    overlap,
+)
 
 MINE = Marker(uid="mine", plan_id="plan", query="sums")
 
@@ -37,6 +44,7 @@ def own(tmp_path: Path, **files: str) -> Marker | None:
     [
         ("s3a://lake/a", "s3a://lake/a/"),
         ("s3a://lake//a", "s3a://lake/a"),
+        ("s3://lake/a", "s3a://lake/a/b"),
         ("file:///lake/a", "/lake/a"),
         ("s3a://lake/a/b", "s3a://lake/a"),
         ("s3a://lake", "s3a://lake/a"),
@@ -71,3 +79,21 @@ def test_what_others_have_put_there_stays(tmp_path: Path) -> None:
         UnsupportedProgram, match=r"is in use; give the query a new, empty .*n: the"
     ):
         own(tmp_path, metadata="{}")
+
+
+@pytest.mark.parametrize("location", ["checkpoints/live/sums", "plans", ""])
+def test_a_checkpoint_is_not_put_among_what_is_removed_with_the_backfill(
+    tmp_path: Path, location: str
+) -> None:
+    workspace = "s3://lake/backfills/streaming/january"
+    placed = Placement(
+        "sums", MINE, f"s3a{workspace[2:]}/{location}", Workspace(str(tmp_path)), None
+    )
+    with pytest.raises(UnsupportedProgram, match="removed with it; give the query a checkpointLoc"):
+        check_outlives(placed, f"{workspace}/plans/0123")
+
+
+def test_a_checkpoint_may_be_beside_the_workspace_of_a_backfill(tmp_path: Path) -> None:
+    location = "s3a://lake/backfills/streaming/live/sums"
+    placed = Placement("sums", MINE, location, Workspace(str(tmp_path)), None)
+    check_outlives(placed, "s3://lake/backfills/streaming/january/plans/0123")
