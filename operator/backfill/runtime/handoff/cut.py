@@ -65,23 +65,41 @@ def offsets_after_history(plan: Workspace, source: str, kept: Workspace) -> Offs
     return found
 
 
-def next_offsets(field: str, topic: str, history: Offsets, kafka: Mapping[int, Held]) -> Offsets:
-    """By partition of a topic, the offset of the first record that history lacks: the one after its
-    last row; in a partition of which it has no rows, the first one that is not older than history.
+def with_empty_partitions(
+    plan_id: str, source: str, history: Offsets, kafka: Mapping[int, Held], kept: Workspace
+) -> Offsets:
+    """The offsets after history, with those of partitions without rows: there it is the first
+    record that is not older than history, as Kafka was when it was first asked.
+
+    This is kept in ``kept``: otherwise records that Kafka removes while history is read would be
+    missing without an error, as others would then be the first ones.
+    """
+    name = f"_starts-{plan_id}-{source}.json"
+    known: dict[int, int] = {}
+    if kept.exists(name):
+        known = {int(each): offset for each, offset in json.loads(kept.read(name)).items()}
+    starts = {each: held.since for each, held in kafka.items() if each not in history} | known
+    if starts != known:
+        kept.write(name, json.dumps(starts).encode())
+    return {**starts, **history}
+
+
+def check_held(field: str, topic: str, following: Offsets, kafka: Mapping[int, Held]) -> None:
+    """Checks that Kafka holds all records from these offsets on.
 
     Raises:
         InvalidPlanInput: Kafka no longer holds a record after history, or has another topic of this
             name.
     """
     lost, beyond = [], []
-    for partition, following in sorted(history.items()):
+    for partition, offset in sorted(following.items()):
         held = kafka.get(partition)
         if held is None:
             beyond.append(f"partition {partition} does not exist")
-        elif held.end < following:
+        elif held.end < offset:
             beyond.append(f"partition {partition} ends at offset {held.end}")
-        elif held.earliest > following:
-            lost.append(f"{following} to {held.earliest - 1} of partition {partition}")
+        elif held.earliest > offset:
+            lost.append(f"{offset} to {held.earliest - 1} of partition {partition}")
     problems = []
     if lost:
         problems.append(
@@ -104,7 +122,6 @@ def next_offsets(field: str, topic: str, history: Offsets, kafka: Mapping[int, H
         )
     if problems:
         raise InvalidPlanInput(problems)
-    return {partition: history.get(partition, held.since) for partition, held in kafka.items()}
 
 
 def kept_until_us(

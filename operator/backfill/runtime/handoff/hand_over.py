@@ -21,9 +21,10 @@ from backfill.protocol.hand_off import (
 )
 from backfill.runtime.handoff.cut import (
     Offsets,
+    check_held,
     kept_until_us,
-    next_offsets,
     offsets_after_history,
+    with_empty_partitions,
 )
 from backfill.runtime.handoff.kafka import Topic, held_records
 from backfill.runtime.handoff.place import (
@@ -219,7 +220,8 @@ def _goes_on(run: Run, spark: SparkSession, name: str) -> _GoesOn:
     topic = Topic(_topic(_source(settings, name)), field, header.inputs.read_start_us, newest_us)
     history = offsets_after_history(plan, name, kept)
     records = held_records(spark, options, topic)
-    offsets = next_offsets(field, topic.name, history, records.partitions)
+    offsets = with_empty_partitions(header.plan_id, name, history, records.partitions, kept)
+    check_held(field, topic.name, offsets, records.partitions)
     now_us = to_us(datetime.now(UTC))
     until = (
         None

@@ -15,9 +15,10 @@ from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
 from backfill.runtime.handoff.cut import (
     Held,
+    check_held,
     kept_until_us,
-    next_offsets,
     offsets_after_history,
+    with_empty_partitions,
 )
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
@@ -116,21 +117,41 @@ def test_a_row_without_an_offset_is_refused(events: Events) -> None:
         events.next_offsets()
 
 
-def test_a_partition_without_rows_starts_with_the_first_record_that_is_not_older_than_history() -> (
-    None
-):
+def test_a_partition_without_rows_starts_with_the_first_record_that_is_not_older_than_history(
+    tmp_path: Path,
+) -> None:
     kafka = {0: Held(0, 20, 5), 1: Held(3, 9, 4), 2: Held(0, 0, 0)}
-    assert next_offsets(FIELD, "events", {0: 10}, kafka) == {0: 10, 1: 4, 2: 0}
+    kept = Workspace(str(tmp_path))
+    starts = with_empty_partitions("plan", "events", {0: 10}, kafka, kept)
+    assert starts == {0: 10, 1: 4, 2: 0}
+
+
+def test_records_of_a_partition_without_rows_are_missed_when_kafka_removes_them(
+    tmp_path: Path,
+) -> None:
+    kept = Workspace(str(tmp_path))
+    before, after = {0: Held(0, 20, 5), 1: Held(0, 9, 4)}, {0: Held(0, 30, 5), 1: Held(7, 12, 7)}
+    with_empty_partitions("plan", "events", {0: 10}, before, kept)
+    starts = with_empty_partitions("plan", "events", {0: 10}, after, kept)
+    with pytest.raises(InvalidPlanInput, match="offsets 4 to 6 of partition 1; wait until"):
+        check_held(FIELD, "events", starts, after)
+
+
+def test_a_partition_that_is_added_later_starts_with_its_first_record(tmp_path: Path) -> None:
+    kept = Workspace(str(tmp_path))
+    kafka = {0: Held(0, 20, 5), 1: Held(0, 3, 0)}
+    with_empty_partitions("plan", "events", {0: 10}, {0: Held(0, 20, 5)}, kept)
+    assert with_empty_partitions("plan", "events", {0: 10}, kafka, kept) == {0: 10, 1: 0}
 
 
 def test_kafka_may_hold_nothing_after_history_yet() -> None:
-    assert next_offsets(FIELD, "events", {0: 10}, {0: Held(10, 10, 10)}) == {0: 10}
+    check_held(FIELD, "events", {0: 10}, {0: Held(10, 10, 10)})
 
 
 def test_records_that_kafka_no_longer_holds_are_named() -> None:
     kafka = {0: Held(12, 20, 12), 1: Held(0, 9, 0)}
     with pytest.raises(InvalidPlanInput, match="offsets 10 to 11 of partition 0; wait until"):
-        next_offsets(FIELD, "events", {0: 10, 1: 9}, kafka)
+        check_held(FIELD, "events", {0: 10, 1: 9}, kafka)
 
 
 @pytest.mark.parametrize(
@@ -142,13 +163,13 @@ def test_records_that_kafka_no_longer_holds_are_named() -> None:
 )
 def test_another_topic_of_the_name_is_refused(kafka: dict[int, Held], what: str) -> None:
     with pytest.raises(InvalidPlanInput, match=f"rows that topic events never had: {what}"):
-        next_offsets(FIELD, "events", {0: 10}, kafka)
+        check_held(FIELD, "events", {0: 10}, kafka)
 
 
 def test_a_message_names_a_few_partitions_of_many() -> None:
     history, kafka = dict.fromkeys(range(9), 1), dict.fromkeys(range(9), Held(5, 9, 5))
     with pytest.raises(InvalidPlanInput, match=r"1 to 4 of partition 2 and 6 more;"):
-        next_offsets(FIELD, "events", history, kafka)
+        check_held(FIELD, "events", history, kafka)
 
 
 def until(following: dict[int, int], kafka: dict[int, Held]) -> int:
