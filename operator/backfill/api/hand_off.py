@@ -87,8 +87,6 @@ class HandedOverQuery(Model):
     """Number of the last micro-batch of history. The live application begins with the next one."""
     state_partitions: _Count = 0
     """Number of partitions of the state; 0 for a query without state."""
-    state_rows: _Count | None = None
-    """Number of rows in the state when it was handed over; null if unknown."""
     live_batch: int | None = None
     """Number of the last micro-batch that the live application has committed; null before it has
     reported. Only with ``start: Deploy``, as are the next two.

@@ -181,8 +181,6 @@ def _of_state(query: HandedOverQuery) -> str:
     parts = [f"{query.checkpoint_location}, after batch {query.batch:,}"]
     if query.state_partitions:
         parts.append(count(query.state_partitions, "partition"))
-    if query.state_rows is not None:
-        parts.append(count(query.state_rows, "row"))
     if query.live_batch is not None and query.live_batch >= 0:
         parts.append(f"live at batch {query.live_batch:,}")
     if query.records_behind is not None:

@@ -83,8 +83,6 @@ class HandOffQuery(Model):
     """Number of the last micro-batch of history. The live application begins with the next one."""
     state_partitions: Count = 0
     """Number of partitions of the state; 0 for a query without state."""
-    state_rows: Count | None = None
-    """Number of rows in the state; null if it is unknown."""
     sources: Annotated[tuple[InputName, ...], Field(max_length=MOST_SOURCES)] = ()
     """Names of the sources that it reads."""
 

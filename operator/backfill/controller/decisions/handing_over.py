@@ -59,7 +59,6 @@ def with_report(handed: HandOffStatus | None, report: HandOffReport) -> HandOffS
             query_id=each.query_id or None,
             batch=each.batch,
             state_partitions=each.state_partitions,
-            state_rows=each.state_rows,
         )
         for each in report.queries
     )

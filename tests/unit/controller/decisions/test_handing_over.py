@@ -56,7 +56,6 @@ HANDED = HandOffReport(
             checkpoint_location="s3://live/counts",
             batch=9,
             state_partitions=4,
-            state_rows=70,
         ),
     ),
     written=True,
@@ -158,7 +157,6 @@ def test_where_the_state_is_and_where_it_goes_on_is_recorded() -> None:
                 "checkpointLocation": "s3://live/counts",
                 "batch": 9,
                 "statePartitions": 4,
-                "stateRows": 70,
             }
         ],
         "seconds": 3.0,
