@@ -117,6 +117,22 @@ def as_batch_jobs(data: Path, program: str, repeats: int) -> Figures:
     return compared("by_hand", *sides)
 
 
+def of_a_result(repeats: int) -> Figures:
+    """Ten million rows of a result compared with as many of production by their key, against a
+    hand-written full outer join of the same files.
+    """
+    data = BENCH / "comparison"
+    use_catalog(data)
+    try:
+        script("comparison.py", str(data), "generate")
+        sides = ("backfill", "by-hand")
+        return compared(
+            "by_hand", *in_turn(repeats, *(("comparison.py", str(data), side) for side in sides))
+        )
+    finally:
+        use_catalog(BENCH / "data")
+
+
 def from_kafka(data: Path, repeats: int) -> Figures:
     """The join as a program that parses JSON from Kafka, against one with named sources."""
     sides = in_turn(
@@ -287,6 +303,7 @@ def main() -> None:
         "step-stateless": lambda: cost_of_a_step(data, "pass-through", repeats),
         "step-windowed": lambda: cost_of_a_step(data, "counts", repeats),
         "alignment": lambda: cost_of_alignment(data, catalog, repeats),
+        "comparison": lambda: of_a_result(repeats),
         "planning-100000": lambda: planning(100_000),
         "planning-1000000": lambda: planning(1_000_000),
         "publishing-10000": lambda: script("publishing.py", "--files", "10000"),
