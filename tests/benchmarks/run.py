@@ -307,6 +307,8 @@ def main() -> None:
         "planning-100000": lambda: planning(100_000),
         "planning-1000000": lambda: planning(1_000_000),
         "publishing-10000": lambda: script("publishing.py", "--files", "10000"),
+        "hand-off": lambda: script("hand_off.py"),
+        "hand-off-repartitioned": lambda: script("hand_off.py", "--partitions", "3"),
     }
     if arguments.long:
         measurements["batch-join-long"] = lambda: of_long_history(

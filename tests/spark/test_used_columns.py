@@ -12,6 +12,8 @@ from planned_sources import Backfill, committed, planned, wait
 from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming.state import GroupStateTimeout
 
 from backfill.api.source import KafkaColumns, KafkaValue
 from backfill.api.spec import BackfillSpec
@@ -352,6 +354,27 @@ def test_a_column_that_says_when_a_row_was_processed_drops_nothing(
     assert comparison_with_clock(counted) == "current_timestamp() in a comparison"
     grouped = stamped.groupBy(F.window("processed_at", "1 minute")).count()
     assert comparison_with_clock(grouped) == "current_timestamp() in what rows are grouped by"
+
+
+@pytest.mark.parametrize(
+    ("time_mode", "timeout", "seen"),
+    [
+        ("ProcessingTime", GroupStateTimeout.ProcessingTimeTimeout, "timers of processing time"),
+        ("EventTime", GroupStateTimeout.EventTimeTimeout, ""),
+        ("None", GroupStateTimeout.NoTimeout, ""),
+    ],
+)
+def test_timers_of_processing_time_are_seen(
+    time_mode: str, timeout: str, seen: str, spark: SparkSession
+) -> None:
+    rate = spark.readStream.format("rate").load().withWatermark("timestamp", "1 minute")
+    groups = rate.groupBy("value")
+    timers = groups.transformWithStateInPandas(StatefulProcessor, "n long", "append", time_mode)
+    assert comparison_with_clock(timers) == seen
+    timeouts = groups.applyInPandasWithState(
+        lambda *_: iter(()), "n long", "n long", "append", timeout
+    )
+    assert comparison_with_clock(timeouts) == seen
 
 
 @settings(

@@ -16,6 +16,13 @@ _CLOCKS = {
     "Now": "now()",
 }
 """Spark's expressions for the current time, as users write them."""
+_TIME_OF_STATE = {
+    "FlatMapGroupsInPandasWithState": ("timeout", "ProcessingTimeTimeout$"),
+    "TransformWithStateInPySpark": ("timeMode", "ProcessingTime$"),
+}
+"""Nodes with state of the program's own: which attribute says when its timers expire, and its value
+if they do by processing time.
+"""
 _COMPARISONS = {
     "EqualNullSafe",
     "EqualTo",
@@ -29,13 +36,15 @@ _COMPARISONS = {
 
 
 def comparison_with_clock(frame: DataFrame) -> str:
-    """Where a query of this frame selects, joins or groups rows by the current time, in words;
-    empty if nowhere.
+    """Where a query of this frame selects, joins or groups rows by the current time, or has timers
+    of processing time, in words; empty if nowhere.
 
     A column that only records when a row was processed does not count. What functions of the
     program do cannot be seen.
     """
     plan = analyzed(frame)
+    if any(map(_has_timers_by_clock, nodes_of(plan))):
+        return "timers of processing time"
     # below the whole plan: its text leaves out everything beyond the 25th column
     if not plan.containsPattern(clock_pattern(frame.sparkSession)):
         return ""
@@ -46,6 +55,11 @@ def comparison_with_clock(frame: DataFrame) -> str:
             if found := _clock_in(expression, timed):
                 return f"{found} in {what}"
     return ""
+
+
+def _has_timers_by_clock(node: JavaObject) -> bool:
+    attribute, by_clock = _TIME_OF_STATE.get(kind_of(node), ("", ""))
+    return bool(attribute) and kind_of(getattr(node, attribute)()) == by_clock
 
 
 def _columns_by_clock(nodes: list[JavaObject]) -> dict[int, str]:
