@@ -4,12 +4,14 @@ import json
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.api.quantities import to_us
 from backfill.planning.plan import Split, read_header, read_splits_of_steps
 from backfill.planning.rows.row_selection import column_at, kafka_field_ids, path_of
 from backfill.planning.rows.table import SourceTable, load_source_table
@@ -22,6 +24,8 @@ Offsets = Mapping[int, int]
 _READERS = 8
 _MOST_NAMED = 3
 """Partitions that a message names."""
+_LAST_US = to_us(datetime.max.replace(tzinfo=UTC))
+"""The end of year 9999; there are no later times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,19 +129,27 @@ def check_held(field: str, topic: str, following: Offsets, kafka: Mapping[int, H
 
 
 def kept_until_us(
-    following: Offsets, kafka: Mapping[int, Held], newest_us: int, retention_us: int, now_us: int
-) -> int:
-    """Until when Kafka keeps the records of a topic from these offsets on, at least.
+    following: Offsets,
+    kafka: Mapping[int, Held],
+    newest_us: int,
+    retention_us: int | None,
+    now_us: int,
+) -> int | None:
+    """Until when Kafka keeps the records of a topic from these offsets on, at least. None if it
+    keeps them for good, which a retention that leads beyond year 9999 means as well.
 
     In a partition they are no older than the first record that follows the newest row of history,
     or than that row if there is no such record. Those that are still to come are kept from now on.
     """
+    if retention_us is None:
+        return None
     oldest = (
         newest_us if held.newest_us is None else held.newest_us
         for partition, held in kafka.items()
         if held.end > following[partition]
     )
-    return min(oldest, default=now_us) + retention_us
+    until = min(oldest, default=now_us) + retention_us
+    return until if until <= _LAST_US else None
 
 
 def _some(parts: list[str]) -> str:

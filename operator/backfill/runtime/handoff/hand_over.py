@@ -223,11 +223,7 @@ def _goes_on(run: Run, spark: SparkSession, name: str) -> _GoesOn:
     offsets = with_empty_partitions(header.plan_id, name, history, records.partitions, kept)
     check_held(field, topic.name, offsets, records.partitions)
     now_us = to_us(datetime.now(UTC))
-    until = (
-        None
-        if records.retention_us is None
-        else kept_until_us(offsets, records.partitions, newest_us, records.retention_us, now_us)
-    )
+    until = kept_until_us(offsets, records.partitions, newest_us, records.retention_us, now_us)
     return _GoesOn(name, topic.name, offsets, until)
 
 

@@ -172,8 +172,10 @@ def test_a_message_names_a_few_partitions_of_many() -> None:
         check_held(FIELD, "events", history, kafka)
 
 
-def until(following: dict[int, int], kafka: dict[int, Held]) -> int:
-    return kept_until_us(following, kafka, newest_us=1_000, retention_us=50, now_us=9_000)
+def until(
+    following: dict[int, int], kafka: dict[int, Held], retention_us: int | None = 50
+) -> int | None:
+    return kept_until_us(following, kafka, newest_us=1_000, retention_us=retention_us, now_us=9_000)
 
 
 def test_the_oldest_record_after_history_is_kept_for_the_time_of_retention() -> None:
@@ -187,3 +189,9 @@ def test_records_older_than_the_newest_row_may_follow_it() -> None:
 
 def test_records_that_are_still_to_come_are_kept_from_now_on() -> None:
     assert until({0: 20}, {0: Held(0, 20, 0, None)}) == 9_050
+
+
+@pytest.mark.parametrize("retention_us", [None, (2**63 - 1) * 1_000])
+def test_a_retention_beyond_the_calendar_is_for_good(retention_us: int | None) -> None:
+    """Many set ``retention.ms`` to the greatest number that there is."""
+    assert until({0: 10}, {0: Held(0, 20, 0, 1_200)}, retention_us) is None
