@@ -8,7 +8,7 @@ again, so that a driver may be killed at any moment, and a failed repartition le
 
 import json
 import logging
-import re
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from backfill.api.base import Model
 from backfill.api.errors import BackfillError, Problem, UnsupportedProgram
+from backfill.api.locations import is_below
 from backfill.planning.workspace import Workspace
 from backfill.protocol.hand_off import HandOffQuery
 from backfill.runtime.catalyst import active
@@ -28,11 +29,8 @@ from backfill.runtime.handoff.offset_log import offsets_in_log
 MARKER = "_backfill_hand_off.json"
 """File beside those of the checkpoint. Spark ignores it."""
 
-_S3 = re.compile(r"s3[an]://")
 _REMOVED = ("plans", "checkpoints")
 """Directories in a Backfill's workspace that are removed with it."""
-_LOCAL = re.compile(r"file:/*")
-_SLASHES = re.compile(r"(?<!:)/{2,}")
 
 _log = logging.getLogger(__name__)
 
@@ -66,11 +64,15 @@ class Placement:
 
 def overlap(one: str, other: str) -> bool:
     """Whether two locations are the same, or one of them is below the other."""
-    first, second = (
-        f"{_SLASHES.sub('/', _LOCAL.sub('/', _S3.sub('s3://', each))).rstrip('/')}/"
-        for each in (one, other)
-    )
-    return first.startswith(second) or second.startswith(first)
+    first, second = _normalized(one), _normalized(other)
+    return is_below(first, second) or is_below(second, first)
+
+
+def _normalized(location: str) -> str:
+    """A location without what Hadoop drops from paths: repeated slashes, ``.`` and ``..``."""
+    scheme, _, path = location.removeprefix("file:").rpartition("://")
+    path = posixpath.normpath(f"/{path.lstrip('/')}")
+    return f"{scheme}:/{path}" if scheme else path
 
 
 def check_outlives(placement: Placement, plan: str) -> None:

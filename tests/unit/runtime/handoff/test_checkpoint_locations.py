@@ -48,6 +48,10 @@ def own(tmp_path: Path, **files: str) -> Marker | None:
         ("file:///lake/a", "/lake/a"),
         ("s3a://lake/a/b", "s3a://lake/a"),
         ("s3a://lake", "s3a://lake/a"),
+        ("s3n://lake/a", "s3a://lake/a"),
+        ("s3a://lake/./a", "s3a://lake/a"),
+        ("/lake/b/../a/c", "/lake/a"),
+        ("file:/lake/a", "/lake//a"),
     ],
 )
 def test_locations_that_are_the_same_or_within_another(one: str, other: str) -> None:
@@ -58,6 +62,7 @@ def test_locations_that_are_the_same_or_within_another(one: str, other: str) -> 
 def test_locations_that_are_apart() -> None:
     assert not overlap("s3a://lake/a", "s3a://lake/ab")
     assert not overlap("s3a://lake/a", "hdfs://lake/a")
+    assert not overlap("s3a://lake/a/../b", "s3a://lake/a")
 
 
 def test_a_driver_killed_while_it_wrote_the_marker_is_followed_by_another_try(
