@@ -28,6 +28,7 @@ from plays import Plays  # noqa: E402
 from replays import Replay  # noqa: E402
 from rest import Rest  # noqa: E402
 from storage import Storage, shared_directory  # noqa: E402
+from stores import Stores  # noqa: E402
 from teams import Team  # noqa: E402
 
 import missing  # noqa: E402
@@ -131,6 +132,26 @@ def installation(
 def installation_apart(cluster: Cluster, storage: Storage) -> Iterator[Installation]:
     """Another one, without teams, for what the others would not survive."""
     yield from _installed(Installation(cluster, f"e2e-apart-{uuid.uuid4().hex[:6]}", storage))
+
+
+@pytest.fixture
+def stores(cluster: Cluster) -> Iterator[Stores]:
+    """They start while the operator is installed."""
+    made = Stores(cluster, f"e2e-stores-{uuid.uuid4().hex[:6]}")
+    try:
+        made.make()
+        yield made
+    finally:
+        made.remove()
+
+
+@pytest.fixture
+def remote(cluster: Cluster, stores: Stores) -> Iterator[Installation]:
+    """An operator without any volume but its own, and a team like it."""
+    session = uuid.uuid4().hex[:6]
+    team = Team(cluster, f"e2e-remote-{session}", stores.storage)
+    operator = f"e2e-remote-operator-{session}"
+    yield from _installed(Installation(cluster, operator, stores.storage, [team]))
 
 
 @pytest.fixture

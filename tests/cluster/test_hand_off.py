@@ -105,35 +105,11 @@ class Traffic:
 
 
 @pytest.fixture
-def stores(cluster: Cluster) -> Iterator[Stores]:
-    """They start while the operator is installed."""
-    made = Stores(cluster, f"e2e-live-stores-{uuid.uuid4().hex[:6]}")
-    try:
-        made.make()
-        yield made
-    finally:
-        made.remove()
-
-
-@pytest.fixture
 def broker(cluster: Cluster, directory: Path) -> Iterator[Broker]:
-    """It starts beside them."""
+    """It starts beside the stores, while the operator is installed."""
     made = Broker(cluster, f"e2e-live-kafka-{uuid.uuid4().hex[:6]}", directory)
     try:
         made.make()
-        yield made
-    finally:
-        made.remove()
-
-
-@pytest.fixture
-def remote(cluster: Cluster, stores: Stores, broker: Broker) -> Iterator[Installation]:
-    """An operator without any volume but its own, and a team like it."""
-    session = uuid.uuid4().hex[:6]
-    team = Team(cluster, f"e2e-live-{session}", stores.storage)
-    made = Installation(cluster, f"e2e-live-operator-{session}", stores.storage, [team])
-    try:
-        made.install()
         yield made
     finally:
         made.remove()

@@ -3,12 +3,10 @@ network reaches.
 """
 
 import base64
-import uuid
-from collections.abc import Iterator
 
 import pytest
 from installation import Installation
-from live_cluster import Cluster, until
+from live_cluster import until
 from plays import Plays
 from replays import Replay
 from rest import Manifest
@@ -22,30 +20,6 @@ SPARK_CONF = {
     "spark.logConf": "true",  # nothing that Spark knows may be a credential
     "spark.kubernetes.executor.deleteOnTermination": "false",  # their logs are read in the end
 }
-
-
-@pytest.fixture
-def stores(cluster: Cluster) -> Iterator[Stores]:
-    """They start while the operator is installed."""
-    made = Stores(cluster, f"e2e-stores-{uuid.uuid4().hex[:6]}")
-    try:
-        made.make()
-        yield made
-    finally:
-        made.remove()
-
-
-@pytest.fixture
-def remote(cluster: Cluster, stores: Stores) -> Iterator[Installation]:
-    """An operator without any volume but its own, and a team like it."""
-    session = uuid.uuid4().hex[:6]
-    team = Team(cluster, f"e2e-remote-{session}", stores.storage)
-    made = Installation(cluster, f"e2e-remote-operator-{session}", stores.storage, [team])
-    try:
-        made.install()
-        yield made
-    finally:
-        made.remove()
 
 
 def test_a_backfill_in_an_object_store_is_published_and_its_credentials_are_in_secrets_only(
