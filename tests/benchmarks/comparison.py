@@ -9,7 +9,6 @@ catalog ``bench`` must be in PyIceberg's configuration, as ``run.py`` sees to.
 
 import argparse
 import json
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from event_data import DAY_US, START_US, catalog_properties
+from event_data import DAY_US, START_US, new_catalog
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
@@ -56,11 +55,7 @@ def generate(directory: Path, rows: int) -> None:
     done = directory / f"rows-{rows}"
     if done.exists():
         return
-    shutil.rmtree(directory, ignore_errors=True)
-    (directory / "warehouse").mkdir(parents=True)
-    catalog = load_catalog("bench", **catalog_properties(directory))
-    catalog.create_namespace("shop")
-    table = catalog.create_table("shop.orders", schema=SCHEMA)
+    table = new_catalog(directory, "shop").create_table("shop.orders", schema=SCHEMA)
     for part in parts(rows, "result"):
         table.append(part, snapshot_properties=RESULT.summary)
     head = table.current_snapshot()

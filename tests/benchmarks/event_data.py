@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
 DAY_US = 86_400_000_000
@@ -124,10 +124,7 @@ def generate(directory: Path, days: int = 1, impression_rows: int = 12_000_000) 
     done = directory / f"rows-{impression_rows}"
     if done.exists():
         return
-    shutil.rmtree(directory, ignore_errors=True)
-    (directory / "warehouse").mkdir(parents=True)
-    catalog = load_catalog("bench", **catalog_properties(directory))
-    catalog.create_namespace("events")
+    catalog = new_catalog(directory, "events")
     tables = {}
     for name in ("impressions", "playbacks"):
         tables[name] = catalog.create_table(f"events.{name}", schema=SCHEMA)
@@ -140,6 +137,15 @@ def generate(directory: Path, days: int = 1, impression_rows: int = 12_000_000) 
             rows = as_arrived(random, events, START_US + day * DAY_US)
             write_both_ways(tables[name], directory / "plain" / name, day, rows)
     done.touch()
+
+
+def new_catalog(directory: Path, namespace: str) -> Catalog:
+    """An empty catalog ``bench`` in place of what the directory has."""
+    shutil.rmtree(directory, ignore_errors=True)
+    (directory / "warehouse").mkdir(parents=True)
+    catalog = load_catalog("bench", **catalog_properties(directory))
+    catalog.create_namespace(namespace)
+    return catalog
 
 
 def catalog_properties(directory: Path) -> dict[str, str]:
