@@ -65,9 +65,9 @@ class MortalRun:
         )
         self.run.report(attempt, step)
 
-    def finish(self, attempt: int) -> None:
-        """The driver has committed every step, and ends."""
-        self.run.report(attempt, self.run.assignment()["steps"] + 1, "Finished")
+    def finish(self, attempt: int, **at_the_end: Any) -> None:
+        """The driver has committed every step, reports what else there is to report, and ends."""
+        self.run.report(attempt, self.run.assignment()["steps"] + 1, "Finished", **at_the_end)
         self.run.end(attempt)
 
     def succeed(self) -> Manifest:
