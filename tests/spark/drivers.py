@@ -216,8 +216,8 @@ def controlled(settings: RuntimeSettings) -> Iterator[None]:
 def driver(
     settings: RuntimeSettings, python: Path = Path(sys.executable)
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """A driver process with a controller. It is killed at the end if it is still there. ``python``
-    is what Spark starts for its Python processes.
+    """A driver process with a controller, in a session of its own. It is killed at the end if it is
+    still there. ``python`` is what Spark starts for its Python processes.
     """
     log = Path(settings.channel).parent / "driver.log"
     with log.open("ab") as output, controlled(settings):
@@ -227,6 +227,7 @@ def driver(
             cwd=log.parent,
             stdout=output,
             stderr=output,
+            start_new_session=True,
         )
         try:
             yield process

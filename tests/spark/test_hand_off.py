@@ -547,10 +547,11 @@ def test_history_and_the_live_application_give_what_an_uninterrupted_run_gives(
             _check_report(reported, status(settings).hand_off)
         for settings in runs.values():
             _check_offsets(status(settings).hand_off, settings)
-            _check_rows(history, settings)
+            check_rows(history, settings)
 
 
-def _check_rows(history: History, settings: RuntimeSettings) -> None:
+def check_rows(history: History, settings: RuntimeSettings) -> None:
+    """History and the live application have written what the uninterrupted one has."""
     home = Path(settings.main_file).parent
     for output in (each.name for each in settings.outputs):
         rows = rows_in(home / "uninterrupted" / output)

@@ -1,0 +1,184 @@
+"""History's driver is killed in every phase of the hand-off, in one attempt after the other: what is
+left in the end is what an undisturbed run leaves, and live traffic goes on from it.
+"""
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from drivers import DEADLINE_SECONDS, assign, driver, run_applications, status
+from pyiceberg.catalog import Catalog
+from test_hand_off import (
+    CREATE_TOPICS,
+    HISTORY_ROWS,
+    LIVE_ROWS,
+    TWO_QUERIES,
+    History,
+    check_rows,
+    production,
+)
+
+from backfill.protocol.hand_off import HandOffReport
+from backfill.runtime.handoff.place import MARKER
+from backfill.runtime.settings import RuntimeSettings
+from kafka_broker import find_jars, kafka_broker
+
+_QUERIES = ("copies", "counts")
+"""In the order in which the program starts them."""
+_STATE_PARTITIONS = 3
+"""Not as many as history has, so that state is repartitioned."""
+_LARGE_BYTES = 1 << 28
+"""Copied for long enough to be killed meanwhile."""
+_MOST_TRIES = 5
+"""Attempts to hit a phase that lasts milliseconds."""
+_LOOK_SECONDS = 0.0005
+_UNIQUE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class Attempts:
+    """The attempts of one run, each in a driver of its own."""
+
+    def __init__(self, history: History, settings: RuntimeSettings):
+        self._header = history.header
+        self.settings = settings
+        home = Path(settings.main_file).parent
+        self.origins = [home / "checkpoints" / query for query in _QUERIES]
+        self.first, self.second = (home / "live/checkpoints" / query for query in _QUERIES)
+        self.flush = str(history.header.steps)
+        """Number of history's last batch."""
+        self.repartitioned = str(history.header.steps + 1)
+
+    def kill_once(self, condition: Callable[[], bool]) -> None:
+        """Kills the driver with all of its processes, the JVM among them, once it holds."""
+        with driver(self.settings) as process:
+            deadline = time.monotonic() + DEADLINE_SECONDS
+            while not condition():
+                assert process.poll() is None, f"the driver ended with {process.returncode}"
+                assert time.monotonic() < deadline, "the driver does not get so far"
+                time.sleep(_LOOK_SECONDS)
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        attempt = self.settings.attempt + 1
+        scratch = f"{Path(self.settings.scratch).parent}/scratch-{attempt}"
+        self.settings = self.settings.model_copy(update={"attempt": attempt, "scratch": scratch})
+        assign(self.settings, self._header, self._header.steps)
+
+    def history_is_read(self) -> bool:
+        """Whether both queries have committed their last batch."""
+        return all((each / "commits" / self.flush).exists() for each in self.origins)
+
+    def first_has_new_partitions(self) -> bool:
+        """Whether Spark has repartitioned the state of the first query."""
+        return (self.first / "commits" / self.repartitioned).exists()
+
+    def first_has_offsets_of_kafka(self) -> bool:
+        """Whether its offsets are no longer steps of history."""
+        entry = self.first / "offsets" / self.repartitioned
+        return entry.exists() and '"step"' not in entry.read_text()
+
+    def reported(self) -> bool:
+        """Whether the controller knows what was handed over."""
+        report = status(self.settings).hand_off
+        return report is not None and report.written
+
+
+def placed(location: Path) -> bool:
+    """Whether a checkpoint is complete, by its marker."""
+    try:
+        return bool(json.loads((location / MARKER).read_bytes())["placed"])
+    except (FileNotFoundError, ValueError):
+        return False
+
+
+def kill_in_every_phase(attempts: Attempts) -> None:
+    attempts.kill_once(attempts.history_is_read)
+    assert not attempts.first.exists(), "it was killed before there was a marker"
+
+    large = attempts.origins[0] / "large"
+    with large.open("wb") as file:
+        file.truncate(_LARGE_BYTES)
+    copy = attempts.first / "large"
+    attempts.kill_once(copy.exists)
+    assert copy.stat().st_size < _LARGE_BYTES, "it was killed while it copied"
+    assert (attempts.first / MARKER).exists()
+    assert not placed(attempts.first)
+    large.unlink()
+
+    for _ in range(_MOST_TRIES):
+        # of the try before
+        (attempts.first / "commits" / attempts.repartitioned).unlink(missing_ok=True)
+        attempts.kill_once(attempts.first_has_new_partitions)
+        if not attempts.first_has_offsets_of_kafka():
+            break
+    assert not attempts.first_has_offsets_of_kafka(), "it was killed before they were written"
+    assert not copy.exists(), "what was copied by half is gone"
+
+    attempts.kill_once(lambda: placed(attempts.first))
+    assert not placed(attempts.second)
+    assert not attempts.reported()
+
+    attempts.kill_once(attempts.reported)
+    assert placed(attempts.second)
+
+
+def files(directory: Path) -> set[str]:
+    """What there is below a directory, without what is unique to a run. Of state it is only which
+    kinds of files: when Spark makes a snapshot of it is a matter of time.
+    """
+    found = set()
+    for path in directory.rglob("*"):
+        if path.is_file():
+            name = _UNIQUE.sub("*", path.name)
+            if "state" in path.parts:
+                name = re.sub(r"\d+", "*", name)
+            found.add(str(path.relative_to(directory).with_name(name)))
+    return found
+
+
+def same(report: HandOffReport | None) -> HandOffReport:
+    """A report without what is unique to a run."""
+    assert report is not None
+    return report.model_copy(
+        update={
+            "seconds": 0.0,
+            "queries": tuple(
+                each.model_copy(update={"query_id": "", "checkpoint_location": ""})
+                for each in report.queries
+            ),
+        }
+    )
+
+
+@pytest.mark.slow
+def test_a_driver_killed_in_every_phase_hands_over_what_an_undisturbed_one_does(
+    tmp_path: Path, lake: Catalog
+) -> None:
+    jars = find_jars()
+    with kafka_broker(jars, tmp_path) as broker, production(jars, broker, tmp_path) as live:
+        live.run(CREATE_TOPICS, "events", "4", "-1")
+        live.produce(0, HISTORY_ROWS, {"events": "events"})
+        history = History.of(tmp_path, lake, jars, broker)
+        killed, undisturbed = (
+            history.settings(name, TWO_QUERIES, _QUERIES, _STATE_PARTITIONS)
+            for name in ("killed", "undisturbed")
+        )
+        attempts = Attempts(history, killed)
+
+        kill_in_every_phase(attempts)
+        outcomes = run_applications(tmp_path, [attempts.settings, undisturbed])
+
+        assert [each[0] for each in outcomes] == ["Finished"] * 2, outcomes
+        assert same(status(killed).hand_off) == same(status(undisturbed).hand_off)
+        for kept in ("checkpoints", "live"):
+            left, expected = (files(tmp_path / name / kept) for name in ("killed", "undisturbed"))
+            assert left == expected, kept
+        live.produce(HISTORY_ROWS, HISTORY_ROWS + LIVE_ROWS, {"events": "events"})
+        main_file = Path(killed.main_file)
+        live.run_file(main_file, str(main_file.parent / "uninterrupted"))
+        live.run_file(main_file, *killed.arguments[1:])
+        check_rows(history, killed)
