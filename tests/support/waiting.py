@@ -8,7 +8,8 @@ PATIENCE_SECONDS = 240.0
 """Many times what anything awaited here takes on an idle machine: on a busy one it comes late, and
 only what never comes waits so long.
 """
-_LOOK_SECONDS = 0.01
+_FIRST_LOOK_SECONDS, _LOOK_SECONDS = 0.01, 0.1
+"""Between two looks at first, and at most: a look may be a request to a server."""
 
 
 def eventually(
@@ -19,10 +20,11 @@ def eventually(
     """The first true value of a condition. Where there is none in time the test fails with
     ``what``, asked for only then.
     """
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while not (value := condition()):
-        assert time.monotonic() < deadline, (
+        waited = time.monotonic() - began
+        assert waited < seconds, (
             f"not within {seconds:g} s: {what if isinstance(what, str) else what()}"
         )
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(min(_FIRST_LOOK_SECONDS + waited / 20, _LOOK_SECONDS))
     return value
