@@ -2,6 +2,8 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 PY := .venv/bin/python
+# Tests start hundreds of processes, each of which would compile the operator's modules again.
+export PYTHONDONTWRITEBYTECODE :=
 # A file is one process's. In this order those that take minutes come first, and none of them is left for the end.
 PYTEST := $(PY) -m pytest --dist loadfile --no-loadscope-reorder --durations 20 --durations-min 5
 TESTS := tests/end_to_end tests/spark tests/unit
