@@ -23,7 +23,7 @@ from backfill.cli.asking import ask, check_answered
 from backfill.cli.dry_run import dry_run
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.explain import explain
-from backfill.cli.proposal.application import application_document, application_text
+from backfill.cli.proposal.application import application_text, given_application
 from backfill.cli.proposal.manifest import TODO, About, manifest
 from backfill.cli.proposal.proposed import Proposal
 from backfill.cli.proposal.tables import propose
@@ -77,9 +77,14 @@ def _columns(struct: StructType, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def propose_backfill(
-    application: str, window: str, output: Path | None, namespace: str | None
+    application: str,
+    window: str,
+    output: Path | None,
+    namespace: str | None,
+    main_file: Path | None,
 ) -> int:
-    """Writes the manifest to a file or to standard output, with the application's own.
+    """Writes the manifest to a file or to standard output, behind the application's own unless a
+    cluster has that.
 
     Raises:
         BadInput: with every problem of the arguments, or of the program.
@@ -91,9 +96,9 @@ def propose_backfill(
     if output is not None and not output.parent.is_dir():
         problem = f"there is no directory {output.parent}"
         raise BadInput(Problem("--output", problem, "create it, or name another file"))
-    document, text = application_document(application)
-    found = read_application(document, Path(application).parent, namespace or "default")
-    namespace = _namespace(document, namespace)
+    given = given_application(application, main_file, namespace)
+    found = read_application(given.document, given.base, namespace or "default")
+    namespace = _namespace(given.document, namespace)
     about = About(_name_of(found.name, stretch), namespace, found.name, stretch)
     with err.status("runs the program until its queries start"):
         survey = _survey(found, stretch)
@@ -109,8 +114,9 @@ def propose_backfill(
     explained, notes = _explained(described(None, ()), found, proposal, err)
     written = described(explained, [*tables.problems, *notes])
     _parsed(written)
-    _write(application_text(document, text, application, output), written, output)
-    _tell(written, output, err)
+    _write("" if given.from_cluster else application_text(given, output), written, output)
+    check = "kubectl backfill plan" if given.from_cluster else "backfill plan --explain"
+    _tell(written, output, check, err)
     return SUCCEEDED
 
 
@@ -229,14 +235,14 @@ def _parsed(text: str) -> Backfill:
 
 
 def _write(application: str, written: str, output: Path | None) -> None:
-    text = f"{application.rstrip()}\n---\n{written}"
+    text = f"{application.rstrip()}\n---\n{written}" if application else written
     if output is None:
         print(text, end="")  # noqa: T201
     else:
         output.write_text(text, encoding="utf-8")
 
 
-def _tell(written: str, output: Path | None, err: Console) -> None:
+def _tell(written: str, output: Path | None, check: str, err: Console) -> None:
     open_questions = sum(line.strip().startswith(f"# {TODO}") for line in written.splitlines())
     where = "FILE" if output is None else shlex.quote(str(output))
     are = "is" if open_questions == 1 else "are"
@@ -245,6 +251,4 @@ def _tell(written: str, output: Path | None, err: Console) -> None:
         if open_questions
         else "Everything was found. Choose publish.mode, then"
     )
-    err.print(
-        f"{left}: backfill plan --explain {where}", highlight=False, markup=False, soft_wrap=True
-    )
+    err.print(f"{left}: {check} {where}", highlight=False, markup=False, soft_wrap=True)

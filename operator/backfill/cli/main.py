@@ -91,12 +91,26 @@ ExplainOption = Annotated[
     ),
 ]
 
-ApplicationFile = Annotated[
+GivenApplication = Annotated[
     str,
     typer.Option(
         "--application",
+        metavar="FILE|NAME",
+        help=(
+            "Manifest file with the SparkApplication, or the name of one of the cluster. Its main"
+            " program must be on this machine."
+        ),
+    ),
+]
+MainFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--main-file",
         metavar="FILE",
-        help="Manifest file with the SparkApplication. Its main program must be on this machine.",
+        help=(
+            "The main program on this machine. Required with the name of a SparkApplication."
+            " Default: its mainApplicationFile."
+        ),
     ),
 ]
 WindowOption = Annotated[
@@ -117,7 +131,9 @@ ManifestFile = Annotated[
 ManifestNamespace = Annotated[
     str | None,
     typer.Option(
-        "--namespace", "-n", help="Namespace. Default: that of the SparkApplication, else none."
+        "--namespace",
+        "-n",
+        help="Namespace. Default: that of the SparkApplication, or with its name the context's.",
     ),
 ]
 
@@ -157,10 +173,11 @@ def run(
 
 @app.command()
 def init(
-    application: ApplicationFile,
+    application: GivenApplication,
     window: WindowOption,
     output: ManifestFile = None,
     namespace: ManifestNamespace = None,
+    main_file: MainFile = None,
 ) -> None:
     """Propose a Backfill: run the application's main program until its queries start, without
     running them, find its tables in the catalogs, and write a manifest with comments. Lines with
@@ -172,7 +189,7 @@ def init(
     require(*TABLES, SPARK)
     from backfill.cli.init import propose_backfill
 
-    raise typer.Exit(propose_backfill(application, window, output, namespace))
+    raise typer.Exit(propose_backfill(application, window, output, namespace, main_file))
 
 
 @app.command()

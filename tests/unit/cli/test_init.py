@@ -122,11 +122,25 @@ def test_a_window_that_is_none_is_refused(init: Init, window: str, message: str)
     assert "write it as 2021-07-11T00:00:00Z/2021-07-12T00:00:00Z, or as two dates" in end.err
 
 
-def test_the_name_of_an_application_on_a_cluster_says_how_to_get_its_file(init: Init) -> None:
+def test_a_name_without_a_cluster_is_refused(
+    init: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     end = init(file="departures")
-    assert end.status == 2
-    assert "kubectl get sparkapplication departures -o yaml > departures.yaml" in end.err
+    assert end.status == 1
+    assert "no cluster to talk to" in end.err
     assert "no file app/b.yaml; name the manifest" in init(file="app/b.yaml").err
+
+
+def test_another_main_program_takes_the_place_of_the_manifests(init: Init, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("")
+    end = init("--main-file", "mine.py", "--output", "app/b.yaml")
+    assert end.status == 0, end.err
+    found = load_manifests(tmp_path / "app" / "b.yaml").application
+    assert found is not None
+    assert found.main_application_file == str(tmp_path / "mine.py")
+    assert found.py_files == (str(tmp_path / "app" / "lib.py"),)
+    assert "--main-file: there is no file none.py; name" in init("--main-file", "none.py").err
 
 
 def test_an_application_whose_name_no_resource_can_have_is_given_another(

@@ -1,5 +1,6 @@
-"""The application's manifest: as it is given, and as it stands beside the proposal."""
+"""The application: of a file or a cluster, and as it stands beside the proposal."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -8,32 +9,60 @@ from pydantic import JsonValue
 from backfill.api.application import application_name
 from backfill.api.errors import BadInput, Problem
 from backfill.api.manifests.documents import Document, read_documents
+from backfill.kube.client import Cluster
+from backfill.kube.resources import SPARK_APPLICATION
 
 _APPLICATION = "SparkApplication"
 _OF_MANIFESTS = (".yaml", ".yml", ".json")
 
 
-def application_document(given: str) -> tuple[Document, str | None]:
-    """The SparkApplication of a file, and the text of the file if it holds nothing else.
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The application that a Backfill is proposed for."""
+
+    document: Document
+    base: Path
+    """Directory that relative paths of its program's files start from."""
+    file: str | None
+    """What the file of the application holds, if it is nothing else; None if that is not kept."""
+    from_cluster: bool
+    """Whether a cluster has it, so that its manifest is not needed."""
+
+
+def given_application(given: str, main_file: Path | None, namespace: str | None) -> Given:
+    """The application in a file, or the one of a cluster with that name. ``main_file`` takes the
+    place of its main program.
 
     Raises:
-        BadInput: there is no such file, or not one SparkApplication in it.
+        BadInput: there is none, or not one in the file, or no such main program.
+        BackfillError: there is no cluster, or it cannot be asked.
     """
+    if main_file is not None and not main_file.is_file():
+        fix = "name the main program on this machine"
+        raise BadInput(Problem("--main-file", f"there is no file {main_file}", fix))
     file = Path(given)
-    if not file.is_file():
-        fix = "name the manifest of the production application"
-        if file.name == given and file.suffix not in _OF_MANIFESTS:
-            fix = (
-                "for a SparkApplication of a cluster: kubectl get sparkapplication"
-                f" {given} -o yaml > {given}.yaml, set mainApplicationFile there to the main"
-                " program on this machine, and name that file"
-            )
+    if file.is_file():
+        found, text = _of_file(file)
+        if main_file is not None:
+            found, text = _with_main_program(found, main_file), None
+        return Given(found, file.parent, text, from_cluster=False)
+    if file.name != given or file.suffix in _OF_MANIFESTS:
+        fix = "name the manifest of the production application, or a SparkApplication by its name"
         raise BadInput(Problem("--application", f"there is no file {given}", fix))
+    found = _of_cluster(given, namespace)
+    if main_file is None:
+        message = f"the main program of {given} is in its image or in a store"
+        fix = "name the file on this machine that has the same program"
+        raise BadInput(Problem("--main-file", message, fix))
+    return Given(_on_this_machine(found, main_file), Path.cwd(), None, from_cluster=True)
+
+
+def _of_file(file: Path) -> tuple[Document, str | None]:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(Problem("--application", f"{file} cannot be read: {error}")) from None
-    documents = read_documents(text, given)
+    documents = read_documents(text, str(file))
     found = [each for each in documents if each.get("kind") == _APPLICATION]
     if len(found) != 1:
         names = ", ".join(map(application_name, found)) or "none"
@@ -47,17 +76,46 @@ def application_document(given: str) -> tuple[Document, str | None]:
     return found[0], text if len(documents) == 1 else None
 
 
-def application_text(
-    document: Document, text: str | None, application: str, output: Path | None
-) -> str:
+def _of_cluster(name: str, namespace: str | None) -> Document:
+    cluster = Cluster.from_kubeconfig()
+    namespace = namespace or cluster.namespace
+    try:
+        found = cluster.get(SPARK_APPLICATION, namespace, name)
+    finally:
+        cluster.close()
+    if found is None:
+        message = (
+            f"there is neither a file {name} nor a {_APPLICATION} of that name in namespace"
+            f" {namespace} of the cluster"
+        )
+        fix = "name the production application, and its namespace with --namespace"
+        raise BadInput(Problem("--application", message, fix))
+    return found
+
+
+def _with_main_program(document: Document, main_file: Path) -> Document:
+    spec = document.get("spec")
+    main: Document = {"mainApplicationFile": str(main_file.resolve())}
+    return {**document, "spec": (spec if isinstance(spec, dict) else {}) | main}
+
+
+def _on_this_machine(document: Document, main_file: Path) -> Document:
+    """With another main program, and without the files that only its image has."""
+    document = _with_main_program(document, main_file)
+    spec = document["spec"]
+    assert isinstance(spec, dict)
+    return {**document, "spec": {key: value for key, value in spec.items() if key != "deps"}}
+
+
+def application_text(given: Given, output: Path | None) -> str:
     """The application's manifest, with the paths that it needs where the result is. What is printed
     is taken to be kept in the current directory.
     """
-    base = Path(application).resolve().parent
+    base = given.base.resolve()
     place = Path.cwd() if output is None else output.resolve().parent
     if place == base:
-        return text if text is not None else yaml.safe_dump(document, sort_keys=False)
-    return yaml.safe_dump(_with_paths(document, base), sort_keys=False)
+        return given.file or yaml.safe_dump(given.document, sort_keys=False)
+    return yaml.safe_dump(_with_paths(given.document, base), sort_keys=False)
 
 
 def _with_paths(document: Document, base: Path) -> Document:
