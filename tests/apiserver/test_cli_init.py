@@ -5,6 +5,7 @@ not started here.
 from pathlib import Path
 
 import pytest
+from kubernetes.config import kube_config
 from rest import SPARK_APPLICATIONS, Rest
 from test_plans import PRODUCTION
 
@@ -26,7 +27,8 @@ def test_a_backfill_is_proposed_for_an_application_of_the_cluster(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(cluster_admin))
+    # what KUBECONFIG is when the library is imported
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(cluster_admin))
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     survey = Survey(
         inputs=(SurveyedInput(kind="Topic", name="clicks"),),

@@ -34,8 +34,8 @@ class HandOff(Model):
     """
     name: Annotated[str, Field(max_length=45, pattern=LIVE_NAME_PATTERN)] | None = None
     """Name of the live SparkApplication that ``Deploy`` creates: at most 45 lower-case letters,
-    digits and ``-``. There must be none of this name. Default: the name of the Backfill with
-    ``-live``, shortened if need be.
+    digits and ``-``. No SparkApplication of this name may exist. Default: the name of the Backfill
+    with ``-live``, shortened if need be.
     """
     overrides: Overrides = Overrides()
     """Settings of the live SparkApplication that differ from production's. Used by ``Deploy``."""

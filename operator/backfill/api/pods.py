@@ -140,6 +140,7 @@ class PlanningOptions(Model):
     resources: PodResources = PodResources()
     """Compute resources of job pods. Ignored with ``runIn: Operator``."""
     target_step_bytes: ByteSize | None = None
-    """Most bytes to read in a step where data is dense; a batch job of ``execution: Batch`` reads
-    about three times as many. Default: about ten seconds of work for ``maxExecutors``.
+    """Maximum number of bytes to read in a step where data is dense; a batch job of ``execution:
+    Batch`` reads about three times as many. Default: about ten seconds of work for
+    ``maxExecutors``.
     """

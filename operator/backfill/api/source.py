@@ -62,8 +62,8 @@ class KafkaColumns(Model):
     condition ``InputComplete`` also says which offsets are missing, or there twice.
     """
     drop_duplicates: bool = False
-    """Whether only one of several rows with the same Kafka partition and offset is read, as
-    ingestion leaves them that may write a record more than once. Requires ``partitionColumn`` and
+    """Whether to read only one of several rows with the same Kafka partition and offset, which
+    ingestion leaves behind when it writes a record more than once. Requires ``partitionColumn`` and
     ``offsetColumn``. Planning then reads these two columns of all files.
     """
     key_column: ColumnName | None = None

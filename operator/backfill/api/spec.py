@@ -95,8 +95,8 @@ class Window(Model):
     start: Time
     """Start of the window, inclusive."""
     end: WindowEnd
-    """End of the window, exclusive. Must be after ``start``. ``Live``: everything that the tables
-    have when the plan is made, and then live traffic, as ``handOff`` says.
+    """End of the window, exclusive. Must be after ``start``. ``Live``: up to the newest row that
+    the tables have when the plan is made; live traffic follows, as ``handOff`` says.
     """
     warm_up: Duration = Field(default="0s", validate_default=True)
     """How much input to read before ``start``, by arrival time, so that state is complete when the
@@ -137,7 +137,8 @@ class Ordering(Model):
     allowed_lateness: Duration = Field(default="5m", validate_default=True)
     """How far out of order rows of different steps may be read, in arrival time. Should be at most
     the watermark delay of the application. Policies ``Exact`` and ``Unordered`` ignore it for
-    streams. For batch jobs it is, with any policy, how long before its event time a row may arrive.
+    streams. For batch jobs, under any policy, it is also the limit of how long before its event
+    time a row may arrive.
     """
 
 
@@ -185,16 +186,16 @@ class BackfillSpec(Model):
     sources: Annotated[tuple[Source, ...], Field(min_length=1, max_length=MOST_SOURCES)]
     """Inputs of the application. List every input that it reads."""
     static_tables: Annotated[tuple[StaticTable, ...], Field(max_length=MOST_STATIC_TABLES)] = ()
-    """Iceberg tables that the application reads once, not as a stream, such as those of dimensions.
-    Default: none, and Spark reads such tables by its own configuration, as they are then.
+    """Iceberg tables that the application reads once, not as a stream, such as dimension tables.
+    Default: none, and Spark reads such tables with its own configuration, in their current state.
     """
     wait_for_input: Duration = Field(default="0s", validate_default=True)
     """How long to wait for rows that are missing from the tables before the plan is made, counted
     from when they are first found missing, or from the last change of the spec after that. New
     snapshots are read at intervals of ten seconds to five minutes, a sixtieth of this duration.
-    Afterwards the plan is made of what is there, or refused as without waiting (see
-    ``sources[].allowIncomplete``). Cannot be combined with ``snapshot.id`` or ``snapshot.asOf`` of
-    a source. Default: ``0s``, do not wait.
+    After that, the plan is made from what is there, or the Backfill is refused as it would be
+    without waiting (see ``sources[].allowIncomplete``). Cannot be combined with ``snapshot.id`` or
+    ``snapshot.asOf`` of a source. Default: ``0s``, do not wait.
     """
     ordering: Ordering = Ordering()
     """Order in which history is read."""
@@ -210,10 +211,10 @@ class BackfillSpec(Model):
     ] = ()
     """Queries of the application that must not run, by their ``queryName``; a query without a name
     by the Kafka topic, table or path that it writes to, or by the name of its function. Use it for
-    queries that are no output of this Backfill, such as alerts to Kafka. Queries that write to the
-    console, to memory or to ``noop`` are never run, unless an output has their name. A write within
-    a function of ``foreachBatch`` is left out by the table, topic or path that it writes to, or the
-    last part of that name.
+    queries that are not outputs of this Backfill, such as alerts to Kafka. Queries that write to
+    the console, to memory or to ``noop`` are never run, unless an output has their name. A write
+    within a function of ``foreachBatch`` is left out by the table, topic or path that it writes to,
+    or the last part of that name.
     """
     allowed_effects: Annotated[tuple[Effect, ...], Field(max_length=MOST_EFFECTS)] = ()
     """What functions of ``foreachBatch`` may do besides writing DataFrames. It happens for real,
@@ -233,12 +234,14 @@ class BackfillSpec(Model):
     --explain`` say which and why.
     """
     max_rows_per_second: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    """Most rows of all sources that each query reads in a second, for applications that call
-    services which bear no more. Each query then runs as ``Streaming``, so ``execution: Batch`` is
-    not available with it. Default: as fast as the executors can.
+    """Maximum number of rows that each query reads in a second, from all its sources together, for
+    applications that call a service with a limited rate. Each query then runs as ``Streaming``, so
+    ``execution: Batch`` is not available with it. Default: as fast as the executors can.
     """
     hand_off: HandOff | None = None
-    """How the state goes on with live traffic after ``window.end: Live``. Default: it does not."""
+    """How the state is handed over to live traffic. Requires ``window.end: Live``. Default: it is
+    not handed over.
+    """
     scaling: Scaling = Scaling()
     """Number of executors of the run."""
     overrides: Overrides = Overrides()

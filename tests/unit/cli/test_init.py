@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import yaml
+from kubernetes.config import kube_config
 from pyiceberg.catalog import Catalog
 
 from backfill.api.manifests.backfill_manifest import load_manifests
@@ -125,7 +126,8 @@ def test_a_window_that_is_none_is_refused(init: Init, window: str, message: str)
 def test_a_name_without_a_cluster_is_refused(
     init: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    # what KUBECONFIG is when the library is imported
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
     end = init(file="departures")
     assert end.status == 1
     assert "no cluster to talk to" in end.err
