@@ -121,7 +121,7 @@ def test_what_cannot_be_known_is_asked_for(lake: Catalog, tmp_path: Path) -> Non
     backfill = load_manifests(tmp_path / "b.yaml").backfill
     outputs = {each.name: each for each in backfill.spec.outputs}
     assert outputs.keys() == {"departures", "hourly", "notices"}
-    assert outputs["hourly"].table == "TODO.namespace.table"
+    assert outputs["hourly"].table == "TODO.namespace.table_written"
     assert outputs["hourly"].timestamp_column == "began"
     assert outputs["notices"].table == "lake.raw.notices"
     assert backfill.spec.ignored_queries == ("alerts",)

@@ -294,7 +294,7 @@ def test_values_in_avro_and_values_that_are_not_understood() -> None:
 
 def test_outputs_without_a_table_say_what_to_look_for() -> None:
     backfill, words = written(proposed({"lake.raw.clicks": CLICKS}))
-    assert backfill.spec.outputs[0].table == "TODO.namespace.table"
+    assert backfill.spec.outputs[0].table == "TODO.namespace.table_written"
     assert (
         "TODO: The Iceberg table for the result of hourly. No table has its name and columns: began"
         " timestamp, id bigint, count bigint."
@@ -306,10 +306,10 @@ def test_several_outputs_without_a_table_and_with_one_name_are_in_a_manifest() -
     queries = [hourly(name=name) for name in ("daily", "daily-2", "daily", None)]
     backfill, _ = written(proposed({"lake.raw.clicks": CLICKS}, *queries))
     assert [(each.name, each.table) for each in backfill.spec.outputs] == [
-        ("daily", "TODO.namespace.table"),
-        ("daily-2", "TODO.namespace.table_2"),
-        ("daily-3", "TODO.namespace.table_3"),
-        ("output", "TODO.namespace.table_4"),
+        ("daily", "TODO.namespace.table_written"),
+        ("daily-2", "TODO.namespace.table_written_2"),
+        ("daily-3", "TODO.namespace.table_written_3"),
+        ("output", "TODO.namespace.table_written_4"),
     ]
 
 

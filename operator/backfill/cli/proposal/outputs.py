@@ -40,12 +40,13 @@ def outputs_of(survey: Survey, lake: Lake) -> tuple[list[ProposedOutput], list[C
 
 
 def _of_distinct_tables(outputs: Sequence[ProposedOutput]) -> list[ProposedOutput]:
-    """The same, in which unknown tables have numbers: two outputs cannot have one table."""
-    numbers = chain(("",), (f"_{number}" for number in count(2)))
+    """The same, in which unknown tables have names of their own: two outputs cannot have one table,
+    and no output that of a source.
+    """
+    first = f"{UNKNOWN_TABLE}_written"
+    names = chain((first,), (f"{first}_{number}" for number in count(2)))
     return [
-        each
-        if each.found
-        else replace(each, table=replace(each.table, value=f"{UNKNOWN_TABLE}{next(numbers)}"))
+        each if each.found else replace(each, table=replace(each.table, value=next(names)))
         for each in outputs
     ]
 

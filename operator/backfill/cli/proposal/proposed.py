@@ -7,8 +7,8 @@ from typing import Protocol
 from backfill.protocol.survey import Survey, SurveyedInput, SurveyedQuery
 
 UNKNOWN_TABLE = "TODO.namespace.table"
-"""Stands for a table that was not found, with a number behind it for further ones. No catalog has
-this name.
+"""Stands for a source's table that was not found. That of an output has more behind it. No catalog
+has this name.
 """
 UNKNOWN_COLUMN = "TODO"
 TIMES = ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
