@@ -1,16 +1,127 @@
 """The command line with the fake driver in the place of Spark: everything else is the real
 thing.
+
+Commands and their job processes are forked from a process that has imported what they need, which
+is most of what a command on a few rows computes.
 """
 
 import functools
+import multiprocessing
+import os
+import signal
+import socket
 import sys
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from backfill.cli import foreground
 from backfill.cli.main import main
+from backfill.controller.jobs.process import Usage
+from backfill.controller.jobs.process_main import main as do_jobs
+from backfill.controller.local import jobs
 from backfill.controller.local.driver import LocalBackend
+from waiting import PATIENCE_SECONDS
 
-if __name__ == "__main__":
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(
+    [
+        "backfill.cli.dry_run",
+        "backfill.cli.foreground",
+        "backfill.cli.main",
+        "backfill.controller.jobs.process_main",
+        "backfill.outputs.cleanup",
+        "backfill.outputs.publish",
+        "backfill.outputs.undo",
+        "backfill.planning.planner",
+        "pyiceberg.catalog.sql",
+    ]
+)
+
+
+class Command:
+    """A command in a process of its own."""
+
+    def __init__(self, arguments: list[str], directory: Path, environment: dict[str, str]):
+        said = directory / "said"
+        said.mkdir(exist_ok=True)
+        number = len(list(said.iterdir()))
+        self._files = (said / f"{number}.out", said / f"{number}.err")
+        for file in self._files:
+            file.touch()
+        self._process: BaseProcess = _FORKS.Process(
+            target=_run, args=(arguments, directory, environment, self._files)
+        )
+        self._process.start()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Sends it a signal if it has not ended."""
+        if self._process.is_alive() and self._process.pid is not None:
+            os.kill(self._process.pid, number)
+
+    def end(self) -> tuple[int, str, str]:
+        """Waits for it. Its exit status, and what it printed."""
+        self._process.join(PATIENCE_SECONDS)
+        status = self._process.exitcode
+        out, err = (file.read_text() for file in self._files)
+        assert status is not None, f"it does not end: {out}{err}"
+        return status, out, err
+
+
+class _ForkedJobs:
+    """A job process."""
+
+    printed = ""
+    usage: Usage | None = None
+
+    def __init__(self, connection: socket.socket, log: Path):
+        self._process = multiprocessing.get_context("fork").Process(
+            target=_do_jobs, args=(connection.fileno(), log), daemon=True
+        )
+        self._process.start()
+
+    def ended(self, timeout_seconds: float = 0.0) -> str | None:
+        self._process.join(timeout_seconds)
+        status = self._process.exitcode
+        return None if status is None else f"exit status {status}"
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self) -> None:
+        self.kill()
+        self._process.join()
+
+
+def _run(
+    arguments: list[str], directory: Path, environment: dict[str, str], files: tuple[Path, Path]
+) -> None:
+    from pyiceberg import catalog
+    from pyiceberg.utils.config import Config
+
+    os.environ.clear()
+    os.environ.update(environment)
+    catalog._ENV_CONFIG = Config()  # read from the environment when it was imported
+    os.chdir(directory)
+    for descriptor, file in enumerate(files, start=1):
+        _write_to(file, descriptor)
+    sys.argv = ["backfill", *arguments]
+    jobs.ChildProcess = _ForkedJobs  # type: ignore[misc,assignment]
     command = (sys.executable, str(Path(__file__).with_name("fake_driver.py")))
     foreground.LocalBackend = functools.partial(LocalBackend, command=command)  # type: ignore[misc,assignment]
     main()
+
+
+def _do_jobs(connection: int, log: Path) -> None:
+    for descriptor in (1, 2):
+        _write_to(log, descriptor)
+    # The controller's locks and connections are its own: they end with it.
+    os.closerange(3, connection)
+    os.closerange(connection + 1, os.sysconf("SC_OPEN_MAX"))
+    sys.argv = ["", str(connection)]
+    do_jobs()
+
+
+def _write_to(file: Path, descriptor: int) -> None:
+    opened = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.dup2(opened, descriptor)
+    os.close(opened)

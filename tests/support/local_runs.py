@@ -5,7 +5,6 @@ place of Spark.
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,10 +21,10 @@ from pyiceberg.catalog import Catalog
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.controller.local.store import LocalStore
+from fake_cli import Command as FakeCommand
 from manifests import spark_application
-from waiting import PATIENCE_SECONDS, eventually
+from waiting import eventually
 
-FAKE_CLI = Path(__file__).with_name("fake_cli.py")
 START = datetime(2024, 1, 1, tzinfo=UTC)
 HOURS = 6
 STEPS = 2 * HOURS
@@ -71,6 +70,7 @@ class LocalRuns:
     def __init__(self, directory: Path, catalog: Catalog):
         self.directory = directory
         self.state = directory / "state"
+        self._started: list[FakeCommand] = []
         for name in ("clicks", "views"):
             table = catalog.create_table(f"raw.{name}", schema=EVENTS)
             for hour in range(HOURS):
@@ -115,18 +115,17 @@ class LocalRuns:
         application = spark_application(mainApplicationFile="app.py", arguments=list(arguments))
         self.file.write_text(yaml.safe_dump_all([application, backfill]))
 
-    def start(self, *arguments: str, **wishes: Any) -> "subprocess.Popen[str]":
+    def start(self, *arguments: str, **wishes: Any) -> FakeCommand:
         """Starts a command; ``wishes`` are the fake driver's."""
-        command = [sys.executable, str(FAKE_CLI), *arguments, "--state-dir", str(self.state)]
         environment = {**os.environ, "FAKE_DRIVER": json.dumps(wishes)}
-        return subprocess.Popen(
-            command,
-            env=environment,
-            cwd=self.directory,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        words = [*arguments, "--state-dir", str(self.state)]
+        self._started.append(FakeCommand(words, self.directory, environment))
+        return self._started[-1]
+
+    def close(self) -> None:
+        """Kills what is left."""
+        for process in self._started:
+            self.kill(process)
 
     def command(self, *arguments: str, **wishes: Any) -> Ended:
         """Runs a command to its end."""
@@ -136,15 +135,14 @@ class LocalRuns:
         """``backfill run`` of the manifest."""
         return self.command("run", str(self.file), *arguments, **wishes)
 
-    def end(self, process: "subprocess.Popen[str]") -> Ended:
+    def end(self, process: FakeCommand) -> Ended:
         """Waits for a command."""
-        out, err = process.communicate(timeout=PATIENCE_SECONDS)
-        return Ended(process.returncode, out, err)
+        return Ended(*process.end())
 
-    def kill(self, process: "subprocess.Popen[str]") -> None:
+    def kill(self, process: FakeCommand) -> None:
         """kill -9."""
         process.send_signal(signal.SIGKILL)
-        process.communicate()
+        process.end()
 
     def events(self, kind: str | None = None) -> list[dict[str, Any]]:
         """What drivers did, of all attempts."""

@@ -104,8 +104,11 @@ def _children(module: str, parents: set[int]) -> set[int]:
     found = set()
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
-            of_this = module.encode() in (status.parent / "cmdline").read_bytes()
-            if of_this and int(status.read_text().rpartition(")")[2].split()[1]) in parents:
+            words = (status.parent / "cmdline").read_bytes().split(b"\0")
+            if (
+                module.encode() in words
+                and int(status.read_text().rpartition(")")[2].split()[1]) in parents
+            ):
                 found.add(int(status.parent.name))
         except OSError:
             continue

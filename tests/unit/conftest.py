@@ -1,5 +1,6 @@
 """Fixtures that tests of several rooms use."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,5 +10,7 @@ from local_runs import LocalRuns
 
 
 @pytest.fixture
-def runs(tmp_path: Path, lake: Catalog) -> LocalRuns:
-    return LocalRuns(tmp_path, lake)
+def runs(tmp_path: Path, lake: Catalog) -> Iterator[LocalRuns]:
+    made = LocalRuns(tmp_path, lake)
+    yield made
+    made.close()

@@ -97,9 +97,8 @@ def test_without_java_nothing_is_planned(
 def test_a_name_that_is_not_known_is_told_with_those_that_are(
     backfill: Command, runs: LocalRuns, command: str
 ) -> None:
-    manifests_state = ("--state-dir", str(runs.state))
-    backfill("run", str(_suspended(runs)), *manifests_state)
-    ended = backfill(command, "januray", *manifests_state)
+    _keep_suspended(runs)
+    ended = backfill(command, "januray", "--state-dir", str(runs.state))
     assert ended.status == 2
     assert 'there is no backfill "januray"' in ended.err
     assert "january" in ended.err
@@ -112,7 +111,8 @@ def test_an_option_that_is_not_known_is_bad_input(backfill: Command) -> None:
 def test_a_backfill_that_begins_suspended_waits_for_a_person(
     backfill: Command, runs: LocalRuns
 ) -> None:
-    ended = backfill("run", str(_suspended(runs)), "--state-dir", str(runs.state))
+    runs.write(suspend=True)
+    ended = backfill("run", str(runs.file), "--state-dir", str(runs.state))
     assert ended.status == 3
     assert (
         ended.out.splitlines()[-1]
@@ -122,7 +122,7 @@ def test_a_backfill_that_begins_suspended_waits_for_a_person(
 
 
 def test_status_takes_a_name_or_the_file(backfill: Command, runs: LocalRuns) -> None:
-    backfill("run", str(_suspended(runs)), "--state-dir", str(runs.state))
+    _keep_suspended(runs)
     by_name = backfill("status", "january", "--state-dir", str(runs.state))
     assert by_name.status == 0
     assert "go on with: backfill resume january" in by_name.out
@@ -136,8 +136,8 @@ def test_status_takes_a_name_or_the_file(backfill: Command, runs: LocalRuns) -> 
 
 
 def test_namespaces_are_kept_apart(backfill: Command, runs: LocalRuns) -> None:
-    file, state = str(_suspended(runs)), ("--state-dir", str(runs.state))
-    backfill("run", file, "-n", "streaming", *state)
+    state = ("--state-dir", str(runs.state))
+    _keep_suspended(runs, "-n", "streaming")
     assert backfill("status", "january", *state).status == 2
     assert backfill("status", "january", "-n", "streaming", *state).status == 0
     assert "january" in backfill("list", "-n", "streaming", *state).out
@@ -161,7 +161,7 @@ def test_a_plan_is_shown_and_nothing_is_kept(
 def test_a_cancelled_backfill_that_was_never_planned_is_gone(
     backfill: Command, runs: LocalRuns
 ) -> None:
-    backfill("run", str(_suspended(runs)), "--state-dir", str(runs.state))
+    _keep_suspended(runs)
     assert backfill("cancel", "january", "--state-dir", str(runs.state)).status == 0
     assert not runs.store.directory.exists()
 
@@ -196,15 +196,16 @@ def test_a_result_is_published_when_a_person_approves_it(runs: LocalRuns, lake: 
     assert approved.document["outputs"][0]["snapshotId"] is not None
 
 
-def _suspended(runs: LocalRuns) -> Path:
+def _keep_suspended(runs: LocalRuns, *options: str) -> None:
+    """Plans a Backfill, which then waits."""
     runs.write(suspend=True)
-    return runs.file
+    assert runs.run(*options).status == 3
 
 
 def test_a_status_that_was_never_written_is_shown_as_it_is(
     backfill: Command, runs: LocalRuns
 ) -> None:
-    backfill("run", str(_suspended(runs)), "--state-dir", str(runs.state))
+    _keep_suspended(runs)
     runs.store.write_status(BackfillStatus())
     assert backfill("status", "january", "--state-dir", str(runs.state)).status == 0
     assert "New" in backfill("status", "--state-dir", str(runs.state)).out
