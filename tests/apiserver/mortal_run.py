@@ -137,13 +137,15 @@ class MortalRuns:
         Fewer writes would mean that something is not cut.
         """
         known: set[Write] = set()
+        undisturbed: set[Write] = set()
         for number in count():
             cut = CutWrites(moment if number else "never", self.proxy, known)
             mortal = self.one(number, cut)
             yield cut.struck, mortal
             mortal.written.assert_sound()
             assert mortal.operators.deaths == len(cut.struck), (mortal.operators.deaths, cut.struck)
-            if number and not cut.struck:
+            undisturbed = undisturbed or cut.left
+            if number and (not cut.struck or (not cut.left and undisturbed <= known)):
                 break
         assert len(known) >= least_writes, sorted(known)
 

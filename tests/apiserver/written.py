@@ -16,8 +16,8 @@ Write = tuple[str, int]
 """Verb and resource, and the how manyeth of them in the life of a Backfill it is."""
 _MOST_BETWEEN = 4
 """Writes of others before one that is late."""
-_ALONE_BETWEEN_CUTS = 8
-"""Enough for the operator after a death to have caught up, and for one that is late to arrive."""
+_ALONE_BETWEEN_CUTS = 1 + _MOST_BETWEEN
+"""Enough for one that is late to arrive, and for the operator after a death to have caught up."""
 
 
 @dataclass
@@ -104,6 +104,8 @@ class CutWrites:
         self._late_after = 0
         self.struck: list[Write] = []
         """The writes that were cut."""
+        self.left: set[Write] = set()
+        """The writes that were cut neither in this life nor before."""
 
     def before(self, request: Request) -> Response | Cut | None:
         if not is_real_write(request):
@@ -127,7 +129,7 @@ class CutWrites:
     def _count(self, kind: str) -> None:
         """Whether this write is cut depends on how many of its kind there were."""
         self._strikes = False
-        if self.spares or self._moment == "never":
+        if self.spares:
             return
         self._left_alone += 1
         if self._again == kind:
@@ -135,11 +137,15 @@ class CutWrites:
             return
         self._times[kind] += 1
         write = kind, self._times[kind]
-        if self._left_alone > _ALONE_BETWEEN_CUTS and write not in self._known:
-            self._strikes, self._left_alone = True, 0
-            self._known.add(write)
-            self.struck.append(write)
-            self._again = None if self._moment == "after" else kind
+        if write in self._known:
+            return
+        if self._moment == "never" or self._left_alone <= _ALONE_BETWEEN_CUTS:
+            self.left.add(write)
+            return
+        self._strikes, self._left_alone = True, 0
+        self._known.add(write)
+        self.struck.append(write)
+        self._again = None if self._moment == "after" else kind
 
     def _cut(self, *moments: str) -> Cut | None:
         return CUT if self._strikes and self._moment in moments else None
