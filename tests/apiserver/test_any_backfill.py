@@ -98,6 +98,7 @@ HAND_OFFS = some_of(
         "statePartitions": st.integers(1, 100_000),
         "name": st.sampled_from(["rmi", "rmi-live"]),
         "maxLag": DURATIONS,
+        "startingTimestampMargin": DURATIONS,
         "overrides": st.just({"executor": {"cores": 2}}),
     },
 )
@@ -110,7 +111,7 @@ MEMORY = st.builds(
 LIVE_SOURCES = st.builds(
     lambda source, number: {
         **source,
-        "kafka": {"partitionColumn": "p", "offsetColumn": "o"},
+        **({"kafka": {"partitionColumn": "p", "offsetColumn": "o"}} if number % 2 else {}),
         "live": {"kafka": {"topic": f"topic-{number}"}},
     },
     SOURCES,

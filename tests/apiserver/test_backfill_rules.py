@@ -35,6 +35,10 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"window.end": "Live", "handOff": {"to": "Live"}},
         "handOff needs kafka.partitionColumn, kafka.offsetColumn and live of every source",
     ),
+    "a hand-off by time without a margin": (
+        {"window.end": "Live", "handOff": {"to": "Live", "startingTimestampMargin": "0s"}},
+        "is zero; give the time that ingestion may have been behind Kafka",
+    ),
     "a hand-off of a part of the rows": (
         {"window.end": "Live", "handOff": {"to": "Live"}, "sources.0.filter": "a = 1"},
         "filter and regions leave out rows of history",

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import hand_off_by_time as by_time
 import pyarrow as pa
 import pytest
 from drivers import START, assign, run_applications, status
@@ -38,7 +39,7 @@ HISTORY_PARTITIONS = 2
 EVERY = timedelta(seconds=10)
 RETENTION = timedelta(days=36_500)
 """How long Kafka keeps clicks. Other topics are kept for good."""
-OTHER_TOPICS = ("trimmed", "younger", "missing")
+OTHER_TOPICS = {"events": ("trimmed", "younger", "missing"), by_time.SOURCE: (by_time.REMOVED,)}
 PARTITIONS = {"events": 3, "clicks": 11}
 """With rows; the topic has one more, without any in history."""
 COLUMNS = pa.schema(
@@ -186,6 +187,7 @@ PROGRAMS: dict[str, tuple[str, tuple[str, ...], int | None]] = {
     ),
     "sliding windows, and windows of these": (SLIDING_AND_CHAINED, ("counts", "sessions"), None),
     "inner and semi joins of two topics": (INNER_AND_SEMI_JOINS, ("joined", "copies"), 3),
+    "a source without offsets": (by_time.PROGRAM, (*by_time.UNIQUE, by_time.DOUBLED), None),
 }
 NO_LOCATION = """
 counts = counts.select("window.start", "user", "n")
@@ -198,6 +200,13 @@ REFUSED: dict[str, tuple[str, tuple[str, ...], int | None, str]] = {
         None,
         "no longer holds records of topic trimmed that come after the last row of history: offsets"
         " 80 to 84 of partition 0; wait until",
+    ),
+    "records of a time that Kafka has deleted": (
+        WINDOWS.replace('"events"', f'"{by_time.REMOVED}"'),
+        ("counts",),
+        None,
+        "where live traffic goes on: all that it holds is newer (partition 0 begins with offset"
+        " 85); wait until",
     ),
     "a topic that was created again": (
         WINDOWS.replace('"events"', '"younger"'),
@@ -333,6 +342,12 @@ class Production:
                 return LiveReport.model_validate(answer["report"])
         raise AssertionError((self.directory / "production.log").read_text()[-3000:])
 
+    def produce_by_time(self, first: int, end: int) -> None:
+        """The same for the source without offsets, by the time of each row."""
+        file = self.directory / f"timed-{first}.json"
+        by_time.write_records(file, _rows("events", first, end))
+        self.run(by_time.PRODUCE, str(file))
+
     def produce(self, first: int, end: int, topics: Mapping[str, str]) -> None:
         """Records of a number of rows, for topics with the rows of a source."""
         file = self.directory / f"records-{first}.json"
@@ -408,6 +423,9 @@ class History:
             table = catalog.create_table(f"default.{topic}", schema=COLUMNS)
             for start in range(0, HISTORY_ROWS, 60):
                 table.append(pa.Table.from_pylist(rows[start : start + 60], schema=COLUMNS))
+        timed = catalog.create_table(f"default.{by_time.SOURCE}", schema=by_time.COLUMNS)
+        ingested = by_time.ingested(_rows("events", 0, HISTORY_ROWS))
+        timed.append(pa.Table.from_pylist(ingested, schema=by_time.COLUMNS))
         for name, schema in OUTPUTS.items():
             catalog.create_table(f"default.{name}", schema=schema)
         spec = BackfillSpec.model_validate(
@@ -422,12 +440,14 @@ class History:
                         "kafka": {
                             "partitionColumn": "kafka_partition",
                             "offsetColumn": "kafka_offset",
-                        },
+                        }
+                        if topic in PARTITIONS
+                        else {},
                         "live": {"kafka": {"topic": topic}},
                     }
-                    for topic in PARTITIONS
+                    for topic in (*PARTITIONS, by_time.SOURCE)
                 ],
-                "handOff": {"to": "Live"},
+                "handOff": {"to": "Live", "startingTimestampMargin": by_time.MARGIN},
                 "ordering": {"policy": "WithinLateness", "allowedLateness": "2m"},
                 "maxMisalignment": "60m",
             }
@@ -452,7 +472,7 @@ class History:
         used = [
             _with_topic(source, topic)
             for source in self.spec.sources
-            for topic in (source.name, *(OTHER_TOPICS if source.name == "events" else ()))
+            for topic in (source.name, *OTHER_TOPICS.get(source.name, ()))
             if f'"{topic}")' in program
         ]
         settings = RuntimeSettings(
@@ -477,7 +497,9 @@ class History:
                 }
                 for output in outputs
             ],
-            hand_off=HandOffSettings(state_partitions=partitions),
+            hand_off=HandOffSettings(
+                state_partitions=partitions, starting_timestamp_margin=by_time.MARGIN
+            ),
             main_file=str(main_file),
             arguments=(self.broker, str(home / "live")),
             spark_conf=PLANNED_NOT_COMPILED
@@ -510,7 +532,8 @@ def test_history_and_the_live_application_give_what_an_uninterrupted_run_gives(
         monkeypatch.setenv(key, value)
     jars = find_jars()
     with kafka_broker(jars, tmp_path) as broker, production(jars, broker, tmp_path) as live:
-        topics = {"events": "4", "clicks": "12", "trimmed": "4", "younger": "4"}
+        four = ("events", "trimmed", "younger", by_time.SOURCE, by_time.REMOVED)
+        topics = {**dict.fromkeys(four, "4"), "clicks": "12"}
         kept = {"clicks": str(RETENTION // timedelta(milliseconds=1))}
         live.run(
             CREATE_TOPICS,
@@ -520,10 +543,13 @@ def test_history_and_the_live_application_give_what_an_uninterrupted_run_gives(
                 for word in (topic, partitions, kept.get(topic, "-1"))
             ),
         )
-        rows = {"events": "events", "clicks": "clicks", "trimmed": "events"}
-        live.produce(0, HISTORY_ROWS, rows)
-        live.produce(HISTORY_ROWS, HISTORY_ROWS + LIVE_ROWS, rows)
-        live.run(TRIM, "trimmed")
+        same = ("events", "trimmed", by_time.REMOVED)
+        rows = {**dict.fromkeys(same, "events"), "clicks": "clicks"}
+        for first, end in ((0, HISTORY_ROWS), (HISTORY_ROWS, HISTORY_ROWS + LIVE_ROWS)):
+            live.produce(first, end, rows)
+            live.produce_by_time(first, end)
+        for topic in ("trimmed", by_time.REMOVED):
+            live.run(TRIM, topic)
         history = History.of(tmp_path, lake, jars, broker)
         runs = {
             name: history.settings(f"case-{number}", *program)
@@ -547,13 +573,35 @@ def test_history_and_the_live_application_give_what_an_uninterrupted_run_gives(
             _check_report(reported, status(settings).hand_off)
         for settings in runs.values():
             _check_offsets(status(settings).hand_off, settings)
-            check_rows(history, settings)
+            if any(each.name == by_time.SOURCE for each in settings.sources):
+                _check_read_twice(history, settings)
+                check_rows(history, settings, but=by_time.DOUBLED)
+            else:
+                check_rows(history, settings)
 
 
-def check_rows(history: History, settings: RuntimeSettings) -> None:
-    """History and the live application have written what the uninterrupted one has."""
+def _check_read_twice(history: History, settings: RuntimeSettings) -> None:
+    home, output = Path(settings.main_file).parent, by_time.DOUBLED
+    report = status(settings).hand_off
+    assert report is not None
+    end = HISTORY_ROWS + LIVE_ROWS
+    repeated = by_time.check_cut(
+        report, _rows("events", 0, HISTORY_ROWS), _rows("events", HISTORY_ROWS, end)
+    )
+    by_time.check_counted_twice(
+        rows_in(home / "uninterrupted" / output),
+        history.result(settings.backfill, output),
+        rows_in(home / "live" / output),
+        repeated,
+    )
+
+
+def check_rows(history: History, settings: RuntimeSettings, *, but: str = "") -> None:
+    """History and the live application have written what the uninterrupted one has, except for an
+    output that may differ.
+    """
     home = Path(settings.main_file).parent
-    for output in (each.name for each in settings.outputs):
+    for output in (each.name for each in settings.outputs if each.name != but):
         rows = rows_in(home / "uninterrupted" / output)
         # what begins before the window, as a sliding one may, is not the backfill's to write
         expected = _multiset([row for row in rows if _text(row[TIMES[output]]) >= _text(START)])
@@ -566,7 +614,8 @@ def check_rows(history: History, settings: RuntimeSettings) -> None:
 def _check_offsets(report: HandOffReport | None, settings: RuntimeSettings) -> None:
     assert report is not None
     assert report.written
-    for source in report.sources:
+    for source in (each for each in report.sources if each.topic in PARTITIONS):
+        assert source.starting_timestamp is None
         count = PARTITIONS[source.topic]
         rows = Counter(str(row["kafka_partition"]) for row in _rows(source.topic, 0, HISTORY_ROWS))
         assert source.offsets == {**rows, str(count): 0}

@@ -186,12 +186,16 @@ class FakeDriver:
         )
 
     def goes_on(self) -> HandOffReport | None:
-        """Until when Kafka keeps what comes after history."""
-        until = self.wishes.get("kept_until")
-        if until is None:
+        """Until when Kafka keeps what comes after history, and what the query reads twice."""
+        until, starting = (self.wishes.get(each) for each in ("kept_until", "starting_timestamp"))
+        if until is None and starting is None:
             return None
         source = {"source": "clicks", "topic": "clicks", "partitions": 1, "offsets": {"0": 7}}
-        return HandOffReport.model_validate({"sources": [{**source, "kept_until": until}]})
+        times = {"kept_until": until, "starting_timestamp": starting}
+        repeated = ["query"] if starting else []
+        return HandOffReport.model_validate(
+            {"sources": [{**source, **times}], "repeated_in": repeated}
+        )
 
     def handed_over(self) -> HandOffReport | None:
         """What a driver says that has put the state of its query where the program looks."""

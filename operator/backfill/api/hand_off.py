@@ -21,6 +21,14 @@ class HandOff(Model):
     """Where the state goes on. ``Live``: with the Kafka topics of ``sources[].live``, each
     partition from the first offset that history has not read.
     """
+    starting_timestamp_margin: Duration | None = None
+    """Required if a source lacks ``kafka.partitionColumn`` or ``kafka.offsetColumn``, and used for
+    such sources only: they go on at the first record in each partition that is at most so much
+    older than the newest row of history, by Kafka's timestamp. Must be longer than ingestion was
+    behind in any partition plus the differences between clocks: records that are older, and not in
+    the table, are lost. Records since then that are in the table are read twice, and queries must
+    drop duplicates.
+    """
     start: Literal["Prepare", "Deploy"] = "Prepare"
     """``Prepare``: the checkpoints are put where the application keeps them, and the Backfill has
     succeeded; the application is then started as always. ``Deploy``: the operator also creates the
@@ -70,6 +78,10 @@ class HandedOverSource(Model):
     """By partition, the offset of the first record that the live application reads; of the first
     256 partitions.
     """
+    starting_timestamp: Time | None = None
+    """Time of the first records that the live application reads, which were found by their
+    timestamp; unset if they follow on the offsets that are stored with the rows.
+    """
 
 
 class HandedOverQuery(Model):
@@ -109,6 +121,13 @@ class HandOffStatus(Model):
     the topics. Set when the driver starts its queries; unset if Kafka keeps them for good, or does
     not say.
     """
+    starting_timestamp: Time | None = None
+    """Time of the oldest records that the live application reads, of sources that go on by
+    timestamp; those that are in the tables are read twice. Set when the driver starts its queries;
+    unset if all sources go on by offsets.
+    """
+    repeated_in: Annotated[tuple[_Shown, ...], Field(max_length=MOST_HANDED_OVER)] | None = None
+    """Queries not known to drop the records that are read twice; null if there are none."""
     sources: Annotated[tuple[HandedOverSource, ...], Field(max_length=MOST_HANDED_OVER)] = ()
     """Where each source goes on. Empty until the checkpoints are written."""
     queries: Annotated[tuple[HandedOverQuery, ...], Field(max_length=MOST_HANDED_OVER)] = ()

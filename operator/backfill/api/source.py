@@ -79,6 +79,11 @@ class KafkaColumns(Model):
     ``timestamp``. Default: the source's ``timestampColumn``.
     """
 
+    @property
+    def identifies_records(self) -> bool:
+        """Whether each row's Kafka partition and offset are known."""
+        return None not in (self.partition_column, self.offset_column)
+
     @model_validator(mode="after")
     def _one_key(self) -> Self:
         if self.keyless and self.key_column is not None:
@@ -89,7 +94,7 @@ class KafkaColumns(Model):
 
     @model_validator(mode="after")
     def _offsets_to_compare(self) -> Self:
-        if self.drop_duplicates and None in (self.partition_column, self.offset_column):
+        if self.drop_duplicates and not self.identifies_records:
             raise PydanticCustomError(
                 "kafka_drop_duplicates",
                 "dropDuplicates compares Kafka partitions and offsets;"

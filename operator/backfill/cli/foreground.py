@@ -7,7 +7,7 @@ from backfill.api.conditions import ConditionType, find_condition
 from backfill.api.signals import asked_to_end
 from backfill.cli.screen import Display, display
 from backfill.cli.view import View
-from backfill.controller.decisions.handing_over import retention_warning
+from backfill.controller.decisions.handing_over import repeats_warning, retention_warning
 from backfill.controller.driver import shuffle_partitions
 from backfill.controller.local.channel import ControllerChannel
 from backfill.controller.local.driver import LocalBackend
@@ -58,16 +58,19 @@ def _show(reconciled: Reconciled, shown: Display) -> None:
 
 
 def _new_warnings(reconciled: Reconciled) -> list[str]:
-    """Warnings about the plan, once it is made, which are printed below its summary; and about what
-    Kafka may remove.
+    """Warnings about the plan, once it is made, which are printed below its summary; about what
+    Kafka may remove, and what is read twice.
     """
     status, before = reconciled.decision.status, reconciled.observed.backfill.status
+    warnings = []
     if (warning := retention_warning(status)) and not retention_warning(before):
-        return [warning]
+        warnings.append(warning)
+    if (warning := repeats_warning(status)) and warning != repeats_warning(before):
+        warnings.append(warning)
     planned = find_condition(status.conditions, ConditionType.PLANNED)
-    if planned is None or status.plan_id == before.plan_id:
-        return []
-    return planned.message.splitlines()[1:]
+    if planned is not None and status.plan_id != before.plan_id:
+        warnings += planned.message.splitlines()[1:]
+    return warnings
 
 
 def _view_of(reconciled: Reconciled) -> View:

@@ -179,11 +179,19 @@ _SPEC: Final = (
         "execution",
     ),
     Rule(
-        "!has(self.handOff) || self.sources.all(s, has(s.kafka) && has(s.kafka.partitionColumn) &&"
-        " has(s.kafka.offsetColumn) && has(s.live))",
+        "!has(self.handOff) || self.sources.all(s, has(s.live) &&"
+        " (has(self.handOff.startingTimestampMargin) || (has(s.kafka) &&"
+        " has(s.kafka.partitionColumn) && has(s.kafka.offsetColumn))))",
         "handOff needs kafka.partitionColumn, kafka.offsetColumn and live of every source, to know"
-        " where live traffic comes from and where it goes on; name them",
+        " where live traffic comes from and where it goes on; name them, or, for tables without"
+        " these columns, set handOff.startingTimestampMargin",
         "sources",
+    ),
+    Rule(
+        "!has(self.handOff) || !has(self.handOff.startingTimestampMargin) ||"
+        f" {_some_time('handOff.startingTimestampMargin')}",
+        "is zero; give the time that ingestion may have been behind Kafka, such as 30m",
+        "handOff.startingTimestampMargin",
     ),
     Rule(
         "!has(self.handOff) || self.sources.all(s, !has(s.filter) && !has(s.regions))",

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 
 from backfill.api.base import Message, Model
 from backfill.api.field_types import InputName
-from backfill.api.quantities import Time
+from backfill.api.quantities import Duration, Time
 from backfill.api.spec import MOST_SOURCES
 from backfill.protocol.bounded import Count, QueryName, Seconds
 
@@ -47,6 +47,10 @@ class HandOffSettings(Model):
     """``spark.sql.streaming.checkpointLocation`` of the live application, below which queries
     without a location of their own keep their checkpoints; null if it sets none.
     """
+    starting_timestamp_margin: Duration | None = None
+    """For sources whose rows have no offsets: how much older than the newest row of history the
+    first records of live traffic are; null if there is no such source.
+    """
 
 
 class HandOffSource(Model):
@@ -67,6 +71,10 @@ class HandOffSource(Model):
     kept_until: Time | None = None
     """Until when Kafka keeps the first of these records at least, by the topic's ``retention.ms``;
     null if it keeps them for good, or does not say.
+    """
+    starting_timestamp: Time | None = None
+    """Time of the first of these records, if they were found by their timestamp; null if they
+    follow on the offsets of history.
     """
 
 
@@ -94,6 +102,8 @@ class HandOffReport(Model):
     """Where each source goes on."""
     queries: Annotated[tuple[HandOffQuery, ...], Field(max_length=MOST_QUERIES)] = ()
     """The state of each query."""
+    repeated_in: Annotated[tuple[QueryName, ...], Field(max_length=MOST_QUERIES)] = ()
+    """Queries that are not known to drop records of history that are read again."""
     written: bool = False
     """Whether the checkpoints of all queries are complete where the program looks for them."""
     seconds: Seconds = 0.0

@@ -253,6 +253,7 @@ def test_a_hand_off_says_where_history_ends_and_how_far_behind_live_traffic_is()
     handed = HandOffStatus(
         history_end=START + timedelta(hours=24),
         kept_until=START + timedelta(days=7),
+        starting_timestamp=START + timedelta(hours=23),
         sources=(
             HandedOverSource(
                 name="clicks", topic="site.clicks", partitions=12, offsets={"0": 70, "1": 1_234}
@@ -277,6 +278,7 @@ def test_a_hand_off_says_where_history_ends_and_how_far_behind_live_traffic_is()
     text = " ".join(" ".join(shown(details(found), width=160)).split())
     assert "history ends 2024-01-02 00:00 UTC" in text
     assert "Kafka keeps what follows until 2024-01-08 00:00 UTC at least" in text
+    assert "records read again from 2024-01-01 23:00 UTC on" in text
     assert (
         "s3://live/counts, after batch 23, 12 partitions, live at batch 31, 12 records behind"
     ) in text

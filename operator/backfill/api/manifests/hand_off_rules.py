@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 from backfill.api.errors import Problem
 from backfill.api.output import Output, PublishMode
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from backfill.api.manifests.rules import Parts
+
+_MARGIN: Final = "startingTimestampMargin"
 
 
 def live_goes_with_hand_off(parts: Parts) -> Iterator[Problem]:
@@ -57,22 +60,33 @@ def hand_off_keeps_state(parts: Parts) -> Iterator[Problem]:
             '"Batch" keeps no state, and handOff hands state over',
             "write Streaming, or Auto, which means the same with handOff",
         )
+    wanted = parts.hand_off
+    if wanted is not None and wanted.starting_timestamp_margin == timedelta():
+        yield Problem(
+            f"spec.handOff.{_MARGIN}",
+            "is zero, and ingestion is never ahead of all records of its newest time",
+            "give the time that ingestion may have been behind, such as 30m",
+        )
+    # of a hand-off that cannot be read, other problems are reported
+    by_time = wanted is None or wanted.starting_timestamp_margin is not None
     for n, source in enumerate(parts.sources):
-        yield from _continues_in_kafka(f"spec.sources[{n}]", source)
+        yield from _continues_in_kafka(f"spec.sources[{n}]", source, by_time=by_time)
     for n, output in enumerate(parts.outputs):
         yield from _has_no_end(f"spec.outputs[{n}]", output)
 
 
-def _continues_in_kafka(field: str, source: Source | None) -> Iterator[Problem]:
-    """Every partition of a source must go on at the offset after its last row."""
+def _continues_in_kafka(field: str, source: Source | None, *, by_time: bool) -> Iterator[Problem]:
+    """Every partition of a source must go on at the offset after its last row, or ``by_time``."""
     if source is None:
         return
     for column in ("partition", "offset"):
-        if getattr(source.kafka, f"{column}_column") is None:
+        if getattr(source.kafka, f"{column}_column") is None and not by_time:
             yield Problem(
                 f"{field}.kafka.{column}Column",
                 "is missing, handOff needs it to know where live traffic goes on",
-                f"name the column that holds the Kafka {column}",
+                f"name the column that holds the Kafka {column}; if the table has none, set"
+                f" handOff.{_MARGIN}, a time that is longer than ingestion was ever behind Kafka:"
+                " records that are less than that older than the newest row are then read again",
             )
     if source.live is None:
         yield Problem(

@@ -28,7 +28,7 @@ def hand_over(observed: Observed, draft: Draft) -> Next | None:
     if wanted is None or handed is None:
         return None
     if wanted.start == "Prepare":
-        draft.condition(_HANDED_OVER, "True", Reason.PREPARED, _prepared(observed, handed))
+        draft.condition(_HANDED_OVER, "True", Reason.PREPARED, _prepared(observed, draft, handed))
         return None
     if handed.application is None:
         name = wanted.name or live_name(observed.backfill.metadata.name)
@@ -39,16 +39,28 @@ def hand_over(observed: Observed, draft: Draft) -> Next | None:
 
 
 def with_report(handed: HandOffStatus | None, report: HandOffReport) -> HandOffStatus:
-    """The status with what a driver has reported: how long Kafka keeps what follows on history, and
-    complete checkpoints.
+    """The status with what a driver has reported: how long Kafka keeps what follows on history,
+    what is read twice, and complete checkpoints.
     """
     kept = [each.kept_until for each in report.sources if each.kept_until is not None]
-    known = (handed or HandOffStatus()).model_copy(update={"kept_until": min(kept, default=None)})
+    starts = [
+        each.starting_timestamp for each in report.sources if each.starting_timestamp is not None
+    ]
+    before_reading = {
+        "kept_until": min(kept, default=None),
+        "starting_timestamp": min(starts, default=None),
+        "repeated_in": report.repeated_in or None,
+    }
+    known = (handed or HandOffStatus()).model_copy(update=before_reading)
     if not report.written:
         return known
     sources = tuple(
         HandedOverSource(
-            name=each.source, topic=each.topic, partitions=each.partitions, offsets=each.offsets
+            name=each.source,
+            topic=each.topic,
+            partitions=each.partitions,
+            offsets=each.offsets,
+            starting_timestamp=each.starting_timestamp,
         )
         for each in report.sources
     )
@@ -79,6 +91,18 @@ def retention_warning(status: BackfillStatus) -> str:
     )
 
 
+def repeats_warning(status: BackfillStatus) -> str:
+    """That queries are not known to drop the records that are read twice; otherwise empty."""
+    handed = status.hand_off
+    if handed is None or handed.starting_timestamp is None or not handed.repeated_in:
+        return ""
+    return (
+        f"live traffic goes on with records from {format_time(handed.starting_timestamp)} on, of"
+        " which history has read some already, and no duplicates are known to be dropped in"
+        f" {', '.join(handed.repeated_in)}: results may count such records twice"
+    )
+
+
 def _watch(observed: Observed, draft: Draft, wanted: HandOff, name: str) -> Next | None:
     """Follows the live application, whose name is recorded."""
     state = observed.live or DriverState()
@@ -94,7 +118,7 @@ def _watch(observed: Observed, draft: Draft, wanted: HandOff, name: str) -> Next
         return _fail(draft, handed, f"SparkApplication {name} was deleted before it had caught up")
     lag = handed.lag_seconds if state.phase == "Running" else None
     if lag is not None and lag <= wanted.max_lag.total_seconds():
-        draft.condition(_HANDED_OVER, "True", Reason.LIVE, _live(wanted, name))
+        draft.condition(_HANDED_OVER, "True", Reason.LIVE, _live(draft, wanted, name))
         return None
     if state.phase == "Exited":
         why = ": ".join(filter(None, (state.reason, state.message)))
@@ -192,16 +216,18 @@ def _catching_up(observed: Observed, name: str) -> str:
     return f"{message}: {report.message}" if report.message else message
 
 
-def _live(wanted: HandOff, name: str) -> str:
-    return (
+def _live(draft: Draft, wanted: HandOff, name: str) -> str:
+    message = (
         f"SparkApplication {name} reads live traffic, at most {format_duration(wanted.max_lag)}"
         " behind"
     )
+    return "; ".join(filter(None, (message, repeats_warning(draft.status))))
 
 
-def _prepared(observed: Observed, handed: HandOffStatus) -> str:
-    """Where the checkpoints are, and how the application is started."""
+def _prepared(observed: Observed, draft: Draft, handed: HandOffStatus) -> str:
+    """Where the checkpoints are, how the application is started, and what it reads twice."""
     places = "; ".join(f"{query.name} in {query.checkpoint_location}" for query in handed.queries)
+    places = "\n".join(filter(None, (repeats_warning(draft.status), places)))
     written = f"{count(len(handed.queries), 'checkpoint')} written"
     reference = observed.backfill.spec.application_ref
     application = reference.name

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from backfill.api.output import PublishMode
 from backfill.api.pods import PodOverrides, PodResources
-from backfill.api.quantities import format_time, from_us
+from backfill.api.quantities import format_duration, format_time, from_us
 from backfill.api.spec import BackfillSpec, OrderingPolicy
 from backfill.planning.plan import PlanHeader, SourceTotals
 
@@ -23,6 +23,7 @@ def remarks(spec: BackfillSpec, header: PlanHeader, *, one_process: bool) -> Ite
     ]
     if idle:
         yield f"without effect {'on this machine' if one_process else 'here'}: {', '.join(idle)}"
+    yield from _read_twice(spec)
     if spec.hand_off is not None and spec.ignored_queries:
         yield (
             "spec.ignoredQueries: the live application starts them without state; hand over all of"
@@ -44,12 +45,34 @@ def _idle_anywhere(spec: BackfillSpec) -> Iterator[str]:
 
 def _idle_of_a_hand_off(spec: BackfillSpec) -> Iterator[str]:
     wanted = spec.hand_off
+    if wanted is not None and wanted.starting_timestamp_margin is not None and not _by_time(spec):
+        yield "spec.handOff.startingTimestampMargin with Kafka offsets of all sources"
     if wanted is not None and wanted.start == "Prepare":
         defaults = type(wanted)(to=wanted.to)
         for name in ("name", "overrides", "max_lag"):
             if getattr(wanted, name) != getattr(defaults, name):
                 field = type(wanted).model_fields[name].alias
                 yield f"spec.handOff.{field} with start: Prepare"
+
+
+def _by_time(spec: BackfillSpec) -> list[str]:
+    """Names of the sources that a hand-off goes on with by time."""
+    return [each.name for each in spec.sources if not each.kafka.identifies_records]
+
+
+def _read_twice(spec: BackfillSpec) -> Iterator[str]:
+    """That a hand-off by time reads records twice, and may lose others."""
+    by_time = _by_time(spec)
+    margin = spec.hand_off.starting_timestamp_margin if spec.hand_off is not None else None
+    if margin is None or not by_time:
+        return
+    several = len(by_time) > 1
+    yield (
+        f"{'sources' if several else 'source'} {', '.join(by_time)}: live traffic goes on with"
+        f" records that are up to {format_duration(margin)} older than the newest row"
+        f"{' of each' if several else ''}; queries must drop duplicates, and older records that the"
+        " table does not have are lost"
+    )
 
 
 def _idle_on_a_cluster(spec: BackfillSpec) -> Iterator[str]:

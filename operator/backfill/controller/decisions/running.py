@@ -14,7 +14,7 @@ from backfill.controller.decisions.actions import (
 )
 from backfill.controller.decisions.assignment import assignment, record_progress
 from backfill.controller.decisions.attempts import end_attempt, react
-from backfill.controller.decisions.handing_over import retention_warning
+from backfill.controller.decisions.handing_over import repeats_warning, retention_warning
 from backfill.controller.decisions.how_run import how_run
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed, next_attempt_number
@@ -107,8 +107,7 @@ def _remarks(observed: Observed, draft: Draft) -> Iterator[str]:
     for output in draft.status.outputs:
         if output.by_clock:
             yield f"{output.name}: {by_clock(output)}"
-    if warning := retention_warning(draft.status):
-        yield warning
+    yield from filter(None, (retention_warning(draft.status), repeats_warning(draft.status)))
 
 
 def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:

@@ -18,7 +18,7 @@ from backfill.api.manifests.problems import read_json
 from backfill.api.quantities import format_time
 from backfill.api.redaction import redact
 from backfill.api.status import Attempt, BackfillStatus, Verdict
-from backfill.controller.decisions.handing_over import retention_warning
+from backfill.controller.decisions.handing_over import repeats_warning, retention_warning
 from backfill.kube.client import Cluster
 from backfill.kube.errors import AlreadyExists, ClusterError
 from backfill.kube.names import CONTROLLER_MANAGER
@@ -99,6 +99,8 @@ def _decisions(old: BackfillStatus, new: BackfillStatus) -> Iterator[Notice]:
         yield Notice("Warning", "UndoRefused", _in_short(f"not undone: {undo.refused}"))
     if (warning := retention_warning(new)) and not retention_warning(old):
         yield Notice("Warning", "RetentionTooShort", _in_short(warning))
+    if (warning := repeats_warning(new)) and warning != repeats_warning(old):
+        yield Notice("Warning", "RecordsReadTwice", _in_short(warning))
 
 
 def _attempts(old: BackfillStatus, new: BackfillStatus) -> Iterator[Notice]:

@@ -1,7 +1,7 @@
 """Where sources go on in Kafka: in each partition, at the offset after the last row of history."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -12,6 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import to_us
+from backfill.iceberg.timestamps import describe_us
 from backfill.planning.plan import Split, read_header, read_splits_of_steps
 from backfill.planning.rows.row_selection import column_at, kafka_field_ids, path_of
 from backfill.planning.rows.table import SourceTable, load_source_table
@@ -21,7 +22,8 @@ from backfill.runtime.source.schemas import spark_schema
 
 Offsets = Mapping[int, int]
 """By Kafka partition, the offset of the next record."""
-_READERS = 8
+READERS = 8
+"""Files that are read at once."""
 _MOST_NAMED = 3
 """Partitions that a message names."""
 _LAST_US = to_us(datetime.max.replace(tzinfo=UTC))
@@ -37,10 +39,12 @@ class Held:
     end: int
     """Offset after the last one."""
     since: int
-    """Offset of the first one that is not older than history; ``end`` if there is none."""
+    """Offset of the first one that is not older than history, or for a source without offsets than
+    its starting time; ``end`` if there is none.
+    """
     newest_us: int | None = None
-    """Time of the first one that is not older than the newest row of history; None if there is
-    none.
+    """Time of the first one that is not older than the newest row of history, or than that starting
+    time; None if there is none.
     """
 
 
@@ -59,9 +63,9 @@ def offsets_after_history(plan: Workspace, source: str, kept: Workspace) -> Offs
         return {int(each): offset for each, offset in json.loads(kept.read(name)).items()}
     described = next(each for each in header.inputs.sources if each.name == source)
     table = load_source_table(described)
-    files = _whole(read_splits_of_steps(plan, range(header.steps), source))
+    files = files_of(plan, source)
     found: dict[int, int] = {}
-    with ThreadPoolExecutor(_READERS) as pool:
+    with ThreadPoolExecutor(READERS) as pool:
         for greatest in pool.map(lambda split: _greatest(table, split), files):
             for partition, offset in greatest.items():
                 found[partition] = max(offset + 1, found.get(partition, 0))
@@ -78,14 +82,81 @@ def with_empty_partitions(
     This is kept in ``kept``: otherwise records that Kafka removes while history is read would be
     missing without an error, as others would then be the first ones.
     """
-    name = f"_starts-{plan_id}-{source}.json"
-    known: dict[int, int] = {}
-    if kept.exists(name):
-        known = {int(each): offset for each, offset in json.loads(kept.read(name)).items()}
+    known = known_starts(plan_id, source, kept)
     starts = {each: held.since for each, held in kafka.items() if each not in history} | known
     if starts != known:
-        kept.write(name, json.dumps(starts).encode())
+        kept.write(_starts_file(plan_id, source), json.dumps(starts).encode())
     return {**starts, **history}
+
+
+def known_starts(plan_id: str, source: str, kept: Workspace) -> dict[int, int]:
+    """By Kafka partition, where those without rows go on, as it was determined before."""
+    name = _starts_file(plan_id, source)
+    if not kept.exists(name):
+        return {}
+    return {int(each): offset for each, offset in json.loads(kept.read(name)).items()}
+
+
+def _starts_file(plan_id: str, source: str) -> str:
+    return f"_starts-{plan_id}-{source}.json"
+
+
+def check_reaches_back(
+    field: str,
+    topic: str,
+    starting_us: int,
+    kafka: Mapping[int, Held],
+    *,
+    retention_us: int | None,
+    now_us: int,
+) -> None:
+    """Checks that Kafka holds older records of these partitions than those of a starting time, or
+    has never removed any: otherwise some of them may be lost.
+
+    Where it holds nothing at all, as in partitions that are seldom used, records are lost only if
+    they would be older than its retention, as far as that is known.
+
+    Raises:
+        InvalidPlanInput: records may be lost.
+    """
+    too_old = retention_us is not None and starting_us < now_us - retention_us
+    lost = [
+        f"partition {partition} begins with offset {held.earliest}"
+        for partition, held in sorted(kafka.items())
+        if 0 < held.earliest == held.since and (held.earliest < held.end or too_old)
+    ]
+    if lost:
+        raise InvalidPlanInput(
+            Problem(
+                field,
+                f"Kafka may no longer hold records of topic {topic} from"
+                f" {describe_us(starting_us)} on, where live traffic goes on: all that it holds is"
+                f" newer ({_some(lost)})",
+                "wait until the table has newer rows and create the Backfill again, so that it"
+                " reads a newer snapshot; or give the topic a longer retention",
+            )
+        )
+
+
+def check_times_fit(field: str, topic: str, starting_us: int, kafka: Mapping[int, Held]) -> None:
+    """Checks that Kafka has records since a starting time, as history has rows. Otherwise its
+    timestamps are not comparable with those of the table, and live traffic would go on at the end.
+
+    Raises:
+        InvalidPlanInput: all records that it holds are older.
+    """
+    holding = [held for held in kafka.values() if held.earliest < held.end]
+    if holding and all(held.since == held.end for held in holding):
+        raise InvalidPlanInput(
+            Problem(
+                field,
+                f"no record of topic {topic} has a timestamp from {describe_us(starting_us)} on,"
+                " and history has rows since then",
+                "name the column with the timestamps of records in kafka.timestampColumn, or give"
+                " handOff.startingTimestampMargin more time; check that the table was filled from"
+                " this topic",
+            )
+        )
 
 
 def check_held(field: str, topic: str, following: Offsets, kafka: Mapping[int, Held]) -> None:
@@ -157,10 +228,10 @@ def _some(parts: list[str]) -> str:
     return ", ".join(parts[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _whole(splits: Iterable[Split]) -> list[Split]:
-    """A split for each file, with all rows that its splits read."""
+def files_of(plan: Workspace, source: str) -> list[Split]:
+    """A split for each file of a source, with all rows that the plan reads of it."""
     files: dict[str, Split] = {}
-    for split in splits:
+    for split in read_splits_of_steps(plan, range(read_header(plan).steps), source):
         known = files.get(split.path)
         files[split.path] = replace(split if known is None else _both(known, split), offsets=())
     return list(files.values())
@@ -176,7 +247,14 @@ def _both(one: Split, other: Split) -> Split:
     if groups is not None:
         more = other.row_groups
         groups = None if more is None else tuple(sorted({*groups, *more}))
-    return replace(one, slice_start_us=start, slice_end_us=end, row_groups=groups)
+    return replace(
+        one,
+        slice_start_us=start,
+        slice_end_us=end,
+        row_groups=groups,
+        lower_us=min(one.lower_us, other.lower_us),
+        upper_us=max(one.upper_us, other.upper_us),
+    )
 
 
 def _greatest(table: SourceTable, split: Split) -> dict[int, int]:

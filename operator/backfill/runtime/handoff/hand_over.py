@@ -22,7 +22,10 @@ from backfill.protocol.hand_off import (
 from backfill.runtime.handoff.cut import (
     Offsets,
     check_held,
+    check_reaches_back,
+    check_times_fit,
     kept_until_us,
+    known_starts,
     offsets_after_history,
     with_empty_partitions,
 )
@@ -36,6 +39,7 @@ from backfill.runtime.handoff.place import (
     overlap,
     place,
 )
+from backfill.runtime.handoff.starting_time import starting_time_us
 from backfill.runtime.queries.checkpoints import begun_with, checkpoint_of
 from backfill.runtime.queries.run import Destination, Run
 from backfill.runtime.settings import RuntimeSettings
@@ -116,6 +120,7 @@ def hand_over(run: Run) -> bool:
         HandOffReport(
             sources=tuple(each.reported for each in found.values()),
             queries=tuple(placed),
+            repeated_in=tuple(query.name for query in run.destinations if query.repeats),
             written=True,
             seconds=time.monotonic() - began,
         )
@@ -194,37 +199,61 @@ class _GoesOn:
     topic: str
     offsets: Offsets
     kept_until_us: int | None
+    starting_us: int | None
+    """Time of the first records; None if they follow on offsets."""
 
     @property
     def reported(self) -> HandOffSource:
         """The same for a report, which has room for some partitions."""
-        until = self.kept_until_us
+        until, starting = self.kept_until_us, self.starting_us
         return HandOffSource(
             source=self.source,
             topic=self.topic,
             partitions=len(self.offsets),
             offsets=_shown(self.offsets),
             kept_until=None if until is None else from_us(until),
+            starting_timestamp=None if starting is None else from_us(starting),
         )
 
 
 def _goes_on(run: Run, spark: SparkSession, name: str) -> _GoesOn:
     """Where a source goes on, as Kafka is now."""
     settings = run.settings
-    field = f"spec.sources[{[each.name for each in settings.sources].index(name)}].live.kafka.topic"
+    of_source = f"spec.sources[{[each.name for each in settings.sources].index(name)}]"
+    field = f"{of_source}.live.kafka.topic"
     options = kafka_options(run, name, field)
     plan, kept = settings.plan_workspace, settings.checkpoint_workspace
     header = read_header(plan)
     totals = next(each for each in header.sources if each.name == name)
     newest_us = header.inputs.end_us if totals.upper_us is None else totals.upper_us
-    topic = Topic(_topic(_source(settings, name)), field, header.inputs.read_start_us, newest_us)
-    history = offsets_after_history(plan, name, kept)
+    source, history, starting_us = _source(settings, name), dict[int, int](), None
+    if source.kafka.identifies_records:
+        history |= offsets_after_history(plan, name, kept)
+        topic = Topic(_topic(source), field, header.inputs.read_start_us, newest_us)
+    else:
+        starting_us = starting_time_us(plan, source, of_source, _margin_us(settings), kept)
+        topic = Topic(_topic(source), field, starting_us, starting_us)
     records = held_records(spark, options, topic)
-    offsets = with_empty_partitions(header.plan_id, name, history, records.partitions, kept)
-    check_held(field, topic.name, offsets, records.partitions)
+    partitions, retention_us = records.partitions, records.retention_us
     now_us = to_us(datetime.now(UTC))
-    until = kept_until_us(offsets, records.partitions, newest_us, records.retention_us, now_us)
-    return _GoesOn(name, topic.name, offsets, until)
+    if starting_us is not None:
+        known = known_starts(header.plan_id, name, kept)
+        new = {each: held for each, held in partitions.items() if each not in known}
+        check_reaches_back(
+            field, topic.name, starting_us, new, retention_us=retention_us, now_us=now_us
+        )
+        if not known and totals.rows:
+            check_times_fit(field, topic.name, starting_us, new)
+    offsets = with_empty_partitions(header.plan_id, name, history, partitions, kept)
+    check_held(field, topic.name, offsets, partitions)
+    until = kept_until_us(offsets, partitions, topic.newest_us, retention_us, now_us)
+    return _GoesOn(name, topic.name, offsets, until, starting_us)
+
+
+def _margin_us(settings: RuntimeSettings) -> int:
+    margin = settings.hand_off.starting_timestamp_margin if settings.hand_off else None
+    assert margin is not None, "the resource says it if a source has no offsets"
+    return to_us(margin)
 
 
 def kafka_options(run: Run, name: str, field: str) -> Mapping[str, str]:

@@ -31,10 +31,10 @@ class Topic:
     name: str
     field: str
     """Field of the resource that names it, for messages."""
-    history_start_us: int
-    """Where history begins."""
+    since_us: int
+    """From when on records are read of partitions without known rows."""
     newest_us: int
-    """Time of the newest row of history."""
+    """From when on records are expected to follow on history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,12 @@ def held_records(spark: SparkSession, options: Mapping[str, str], topic: Topic) 
             def first(spec: Any) -> dict[int, tuple[int, int]]:
                 return _first(jvm, admin, topic.name, partitions, spec)
 
+            def first_at(us: int) -> dict[int, tuple[int, int]]:
+                # negative ones have meanings of their own, such as the end
+                return first(specs.forTimestamp(max(us // 1_000, 0)))
+
             earliest, end = first(specs.earliest()), first(specs.latest())
-            since = first(specs.forTimestamp(topic.history_start_us // 1_000))
-            newest = first(specs.forTimestamp(topic.newest_us // 1_000))
+            since, newest = first_at(topic.since_us), first_at(topic.newest_us)
             retention_us = _retention_us(jvm, admin, topic.name)
         finally:
             admin.close()

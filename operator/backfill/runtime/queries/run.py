@@ -154,6 +154,8 @@ class Destination:
     """Whether the program has it write files by itself."""
     stateful: bool
     """Whether it may keep state."""
+    repeats: bool = False
+    """Whether it is not known to drop records that history has read and that are read again."""
 
 
 def identity(name: str, output: str | None) -> str:
@@ -374,6 +376,9 @@ class Run(ProgramRun):
         """Records where the state of a query goes."""
         with self._lock:
             self._destinations[query.identity] = query
+            if query.repeats and self._hand_off is not None:
+                names = tuple(each.name for each in self._destinations.values() if each.repeats)
+                self._hand_off = self._hand_off.model_copy(update={"repeated_in": names})
 
     @property
     def hand_off(self) -> HandOffReport | None:
@@ -383,9 +388,9 @@ class Run(ProgramRun):
     def goes_on(self, source: HandOffSource) -> None:
         """Records where a source goes on, as Kafka is before history is read."""
         with self._lock:
-            before = self._hand_off.sources if self._hand_off else ()
-            others = tuple(each for each in before if each.source != source.source)
-            self._hand_off = HandOffReport(sources=(*others, source))
+            before = self._hand_off or HandOffReport()
+            others = tuple(each for each in before.sources if each.source != source.source)
+            self._hand_off = before.model_copy(update={"sources": (*others, source)})
 
     def handed_over(self, report: HandOffReport) -> None:
         """Records that the state of all queries was handed over."""

@@ -20,6 +20,7 @@ from backfill.runtime.batch.prepare import SpanOutput, prepare_spans
 from backfill.runtime.batch.reach import Bounded
 from backfill.runtime.changes.micro_batches import redirect_changes
 from backfill.runtime.handoff.hand_over import check_query
+from backfill.runtime.handoff.repeats import sources_read_twice
 from backfill.runtime.queries.checkpoints import checkpoint_of, committed_steps
 from backfill.runtime.queries.clock import comparison_with_clock
 from backfill.runtime.queries.logical_plan import columns_used, sources_read
@@ -316,6 +317,16 @@ class SwitchedWriter(ReplacedWriter):
             sources=tuple(sorted(sources)),
             writes_files=self._function is None and self._target.writes_files,
             stateful=may_keep_state(self._df, header),
+            repeats=bool(
+                sources_read_twice(
+                    self._df,
+                    (
+                        each
+                        for each in run.settings.sources
+                        if each.name in sources and not each.kafka.identifies_records
+                    ),
+                )
+            ),
         )
         check_query(run, self._df.sparkSession, query)
 

@@ -56,6 +56,10 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
             "spec.sources[1].live: is missing, handOff needs it",
         ],
     ),
+    "a hand-off by time without a margin": (
+        {**HANDED_OVER, "handOff": {"to": "Live", "startingTimestampMargin": "0s"}},
+        ["spec.handOff.startingTimestampMargin: is zero"],
+    ),
     "a hand-off of a part of the rows": (
         {
             **HANDED_OVER,
@@ -268,6 +272,11 @@ def test_a_broken_rule_is_told(broken: str) -> None:
         "the plainest one": {},
         "all catalogs listed": {"catalogs": [{"name": "lake"}]},
         "state that goes on live": HANDED_OVER,
+        "state that goes on by time": {
+            **HANDED_OVER,
+            "handOff": {"to": "Live", "startingTimestampMargin": "30m"},
+            "sources.0.kafka": {},
+        },
         "state that a live application of its own goes on with": {
             **HANDED_OVER,
             "handOff": {"to": "Live", "start": "Deploy", "name": "rmi-live", "maxLag": "1m"},

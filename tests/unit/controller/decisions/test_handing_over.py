@@ -144,6 +144,61 @@ def test_records_that_kafka_may_remove_before_history_is_read_are_warned_of() ->
     assert "RetentionTooShort" not in [each.reason for each in transitions(slow, slow)]
 
 
+def reading_twice(*queries: str) -> BackfillStatus:
+    """The status while a driver reads history, with these queries that count records twice."""
+    source = HandOffSource(
+        source="clicks",
+        topic="clicks",
+        partitions=1,
+        offsets={"0": 7},
+        starting_timestamp=NOW - timedelta(hours=1),
+    )
+    report = HandOffReport(sources=(source,), repeated_in=queries)
+    seen = observed(
+        resource(planned(attempts=(attempt(),)), "Prepare"),
+        driver=RUNNING,
+        assignment=assigned(),
+        report=reported("Running", committed=5, hand_off=report),
+        policy=CLUSTER,
+    )
+    return decide(seen).status
+
+
+def test_queries_that_may_count_records_twice_are_warned_of() -> None:
+    doubled, sure = reading_twice("counts"), reading_twice()
+    assert (
+        "live traffic goes on with records from 2024-03-01T11:00:00Z on, of which history has read"
+        " some already, and no duplicates are known to be dropped in counts: results may count such"
+        " records twice" in stage(doubled, ConditionType.RUNNING)[2]
+    )
+    assert "twice" not in stage(sure, ConditionType.RUNNING)[2]
+    assert "RecordsReadTwice" in [each.reason for each in transitions(sure, doubled)]
+    assert "RecordsReadTwice" not in [each.reason for each in transitions(doubled, doubled)]
+    handed = reading_twice("counts", "sums").hand_off
+    assert handed is not None
+    assert handed.starting_timestamp == NOW - timedelta(hours=1)
+    assert handed.repeated_in == ("counts", "sums")
+
+
+@pytest.mark.parametrize("start", ["Prepare", "Deploy"])
+def test_who_has_live_traffic_is_told_what_is_counted_twice(start: str) -> None:
+    source = HANDED.sources[0].model_copy(update={"starting_timestamp": NOW})
+    report = HANDED.model_copy(update={"sources": (source,), "repeated_in": ("counts",)})
+    status = finishing(start, hand_off=report)
+    assert status.hand_off is not None
+    assert status.hand_off.sources[0].starting_timestamp == NOW
+    status = with_condition(status, ConditionType.RUNNING, "False", Reason.ALL_STEPS_COMMITTED)
+    seen = observed(resource(status, start), policy=CLUSTER)
+    if start == "Deploy":
+        status = decide(seen).status
+        running = DriverState("Running")
+        seen = observed(
+            resource(status, start), live=running, live_report=live(lag=1), policy=CLUSTER
+        )
+    message = stage(decide(seen).status, ConditionType.HANDED_OVER)[2]
+    assert "no duplicates are known to be dropped in counts" in message
+
+
 def test_where_the_state_is_and_where_it_goes_on_is_recorded() -> None:
     status = finishing(hand_off=HANDED)
     assert status.attempts[-1].outcome == "Succeeded"

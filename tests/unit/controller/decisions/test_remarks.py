@@ -65,6 +65,24 @@ def test_what_only_a_live_application_of_the_operators_would_need_is_said(
     assert told(handOff={"to": "Live"}) == []
 
 
+def test_that_a_hand_off_by_time_reads_records_twice_and_may_lose_some_is_said() -> None:
+    hand_off = {"to": "Live", "startingTimestampMargin": "90m"}
+    names = ("clicks", "views", "plays")
+    by_time = [
+        {"name": each, "table": f"lake.raw.{each}", "timestampColumn": "at"} for each in names
+    ]
+    by_time[1]["kafka"] = {"partitionColumn": "p", "offsetColumn": "o"}
+    assert told(handOff=hand_off, sources=by_time) == [
+        "sources clicks, plays: live traffic goes on with records that are up to 1h30m older than"
+        " the newest row of each; queries must drop duplicates, and older records that the table"
+        " does not have are lost"
+    ]
+    assert told(handOff=hand_off, sources=by_time[1:2]) == [
+        "without effect here: spec.handOff.startingTimestampMargin with Kafka offsets of all"
+        " sources"
+    ]
+
+
 def test_that_queries_left_out_go_live_without_state_is_said() -> None:
     (remark,) = told(handOff={"to": "Live"}, ignoredQueries=["alerts"])
     assert "starts them without state" in remark

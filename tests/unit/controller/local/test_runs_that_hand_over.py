@@ -4,14 +4,16 @@ import pytest
 
 from local_runs import LocalRuns
 
+OFFSETS = {"partitionColumn": "id", "offsetColumn": "id"}
 
-def write(runs: LocalRuns, **hand_off: object) -> None:
+
+def write(runs: LocalRuns, kafka: object = OFFSETS, **hand_off: object) -> None:
     sources = [
         {
             "name": name,
             "table": f"lake.raw.{name}",
             "timestampColumn": "at",
-            "kafka": {"partitionColumn": "id", "offsetColumn": "id"},
+            "kafka": kafka,
             "live": {"kafka": {"topic": name}},
         }
         for name in ("clicks", "views")
@@ -63,6 +65,28 @@ def test_a_run_warns_of_records_that_kafka_may_remove_before_history_is_read(
         "january: warning: Kafka is sure to keep the records that come after history only until"
         " 2024-01-03T00:00:00Z, and history is expected to be read later" in ended.err
     )
+
+
+def test_a_run_warns_of_records_that_are_read_twice(runs: LocalRuns) -> None:
+    write(runs, kafka={}, startingTimestampMargin="30m")
+    ended = runs.run("--output", "json", starting_timestamp="2024-01-01T05:29:00Z")
+    assert ended.status == 0, ended.err
+    for warning in (
+        "january: warning: sources clicks, views: live traffic goes on with records that are up to"
+        " 30m older than the newest row of each",
+        "january: warning: live traffic goes on with records from 2024-01-01T05:29:00Z on, of which"
+        " history has read some already, and no duplicates are known to be dropped in query",
+    ):
+        assert ended.err.count(warning) == 1
+
+
+def test_a_source_without_offsets_needs_to_know_how_far_back_live_traffic_begins(
+    runs: LocalRuns,
+) -> None:
+    write(runs, kafka={})
+    ended = runs.run()
+    assert ended.status == 2
+    assert "set handOff.startingTimestampMargin, a time that is longer than" in ended.err
 
 
 def test_nothing_can_be_deployed_without_a_cluster(runs: LocalRuns) -> None:

@@ -16,6 +16,8 @@ from backfill.planning.workspace import Workspace
 from backfill.runtime.handoff.cut import (
     Held,
     check_held,
+    check_reaches_back,
+    check_times_fit,
     kept_until_us,
     offsets_after_history,
     with_empty_partitions,
@@ -142,6 +144,56 @@ def test_a_partition_that_is_added_later_starts_with_its_first_record(tmp_path: 
     kafka = {0: Held(0, 20, 5), 1: Held(0, 3, 0)}
     with_empty_partitions("plan", "events", {0: 10}, {0: Held(0, 20, 5)}, kept)
     assert with_empty_partitions("plan", "events", {0: 10}, kafka, kept) == {0: 10, 1: 0}
+
+
+def reach_back(*partitions: Held, retention_us: int | None = None) -> None:
+    """Live traffic goes on at 1,000 µs, and it is 9,000."""
+    kafka = dict(enumerate(partitions))
+    check_reaches_back(FIELD, "events", 1_000, kafka, retention_us=retention_us, now_us=9_000)
+
+
+@pytest.mark.parametrize(
+    "held", [Held(5, 20, 6), Held(5, 20, 20), Held(0, 20, 0), Held(0, 0, 0), Held(5, 5, 5)]
+)
+def test_kafka_that_holds_older_records_or_has_removed_none_holds_all_since_a_time(
+    held: Held,
+) -> None:
+    reach_back(held)
+    reach_back(held, retention_us=8_500)
+
+
+def test_records_may_be_lost_where_all_that_kafka_holds_is_newer() -> None:
+    with pytest.raises(
+        InvalidPlanInput,
+        match=r"from 1970-01-01T00:00:00.001000Z on, .* \(partition 1 begins with offset 5\); wait",
+    ):
+        reach_back(Held(0, 20, 7), Held(5, 20, 5))
+
+
+def test_records_may_be_lost_where_kafka_holds_none_and_would_have_removed_them() -> None:
+    with pytest.raises(InvalidPlanInput, match="partition 0 begins with offset 5"):
+        reach_back(Held(5, 5, 5), retention_us=7_500)
+
+
+@pytest.mark.parametrize(
+    "partitions",
+    [
+        {},
+        {0: Held(5, 5, 5)},
+        {0: Held(0, 20, 20), 1: Held(0, 20, 19)},
+        {0: Held(0, 20, 3), 1: Held(5, 5, 5)},
+    ],
+)
+def test_times_fit_where_a_partition_has_records_since_then_or_none_holds_any(
+    partitions: dict[int, Held],
+) -> None:
+    check_times_fit(FIELD, "events", 1_000, partitions)
+
+
+def test_times_do_not_fit_where_all_records_are_older() -> None:
+    kafka = {0: Held(0, 20, 20), 1: Held(5, 5, 5)}
+    with pytest.raises(InvalidPlanInput, match="no record of topic events has a timestamp from"):
+        check_times_fit(FIELD, "events", 1_000, kafka)
 
 
 def test_kafka_may_hold_nothing_after_history_yet() -> None:

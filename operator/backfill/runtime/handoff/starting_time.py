@@ -1,0 +1,127 @@
+"""From which time on a source reads live traffic whose rows have no Kafka offsets.
+
+Every record that is older must be in the table. What the table shows of that is its newest row; a
+margin covers how much further behind ingestion was in some partition.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegralType, TimestampNTZType, TimestampType
+
+from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.api.source import Source
+from backfill.iceberg.tables import Catalogs
+from backfill.iceberg.timestamps import ticks_of
+from backfill.planning.metadata.ingestion import ingested, written_us
+from backfill.planning.plan import SourceInput, Split, read_header
+from backfill.planning.rows.row_selection import column_at
+from backfill.planning.rows.table import SourceTable, load_source_table
+from backfill.planning.workspace import Workspace
+from backfill.runtime.handoff.cut import READERS, files_of
+from backfill.runtime.source.reading import read_split
+from backfill.runtime.source.schemas import spark_schema
+from backfill.runtime.source.timestamp_columns import find_column
+
+
+def starting_time_us(
+    plan: Workspace, source: Source, field: str, margin_us: int, kept: Workspace
+) -> int:
+    """From which time on a source reads live traffic: ``margin_us`` before the newest row of
+    history, and not before the start of history. ``field`` is the path of the source.
+
+    A row cannot be newer than its commit, so one with a time in the future counts as old as that.
+    Where ingestion says up to when it has written everything, that counts if it is less. All of it
+    follows from the pinned snapshot, and is kept in ``kept`` for later attempts, which may not find
+    the older snapshots any more.
+
+    Raises:
+        InvalidPlanInput: a file cannot be read, or the times of records are not in the table.
+    """
+    header = read_header(plan)
+    name, start_us = f"_newest-{header.plan_id}-{source.name}.json", header.inputs.read_start_us
+    if kept.exists(name):
+        newest_us = int(kept.read(name))
+    else:
+        described = next(each for each in header.inputs.sources if each.name == source.name)
+        files = files_of(plan, source.name)
+        # without rows it goes on where history would have begun
+        newest_us = _newest_us(source, field, described, files) if files else start_us
+        kept.write(name, str(newest_us).encode())
+    return max(start_us, newest_us - margin_us)
+
+
+def _newest_us(source: Source, field: str, described: SourceInput, files: list[Split]) -> int:
+    """The newest time up to which the table may have everything."""
+    times = _RecordTimes.of(source, field, load_source_table(described))
+    surely_us = max(file.lower_us for file in files)
+    newest = [file for file in files if file.upper_us >= surely_us]
+    with ThreadPoolExecutor(READERS) as pool:
+        found = [each for each in pool.map(times.newest_us, newest) if each is not None]
+    if not found:
+        raise times.problem("has no values in the newest rows", "fill it in, or leave it out")
+    return min(max(found), *_reached(described))
+
+
+def _reached(described: SourceInput) -> list[int]:
+    """When the newest rows were committed, and up to when ingestion says that it has written
+    everything.
+    """
+    table = Catalogs().load_table(described.table, "spec.sources")
+    snapshot = table.snapshot_by_id(described.snapshot_id)
+    assert snapshot is not None, "the table was loaded with this snapshot a moment ago"
+    says, _ = ingested(table.metadata, snapshot, described)
+    through = [] if says is None or says.newer_rows else [says.through_us]
+    return [written_us(table.metadata, snapshot), *through]
+
+
+@dataclass(frozen=True)
+class _RecordTimes:
+    """The column of a table with the time of records, or what comes closest to it."""
+
+    table: SourceTable
+    field: str
+    """Field of the resource that names it."""
+    column: str
+    path: tuple[str, ...]
+    target: pa.Schema
+    unit: str
+    """Unit of a number."""
+
+    @classmethod
+    def of(cls, source: Source, field: str, table: SourceTable) -> Self:
+        schema = Schema.model_validate_json(table.schema_json)
+        columns = spark_schema(schema, source.table)
+        own = source.kafka.timestamp_column
+        field = f"{field}.timestampColumn" if own is None else f"{field}.kafka.timestampColumn"
+        column = own or source.timestamp_column
+        # as the application reads it: Kafka's own timestamps are in milliseconds
+        unit = (source.timestamp_unit or "us") if own is None else "ms"
+        path, kind = find_column(columns, column) or ([], None)
+        target = to_arrow_schema(columns, timezone="UTC")
+        found = cls(table, field, column, tuple(path), target, unit)
+        if not isinstance(kind, TimestampType | TimestampNTZType | IntegralType):
+            raise found.problem("holds no times", "name a column with the timestamps of records")
+        return found
+
+    def newest_us(self, split: Split) -> int | None:
+        """The newest time of a file's rows; None if they have none."""
+        newest = None
+        for batch in read_split(self.table, split, self.target, frozenset(self.path[:1])):
+            times = column_at(batch, list(self.path))
+            unit = "us" if pa.types.is_timestamp(times.type) else self.unit
+            found = pc.max(times.cast(pa.int64())).as_py()
+            if found is not None:
+                us = ticks_of("long", unit).floor_us(found)
+                newest = us if newest is None else max(newest, us)
+        return newest
+
+    def problem(self, message: str, fix: str) -> InvalidPlanInput:
+        """What is wrong with it."""
+        what = f"column {self.column} of {self.table.source.table} {message}"
+        return InvalidPlanInput(Problem(self.field, what, fix))
