@@ -19,6 +19,10 @@ MUTABLE: dict[str, Any] = {
     "retryNonce": "2",
     "ttlAfterFinished": "1d",
     "outputs.0.publish.incomplete": "Publish",
+    "outputs.0.validate": {
+        "against": "Reference",
+        "reference": {"table": "lake.audit.summary", "timestampColumn": "t", "timestampUnit": "ms"},
+    },
 }
 IMMUTABLE: dict[str, Any] = {
     "applicationRef.name": "other",

@@ -219,6 +219,33 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"outputs.0.timestampColumn": None, "outputs.0.validate": {"minMatch": "99.9"}},
         'spec.outputs[0].timestampColumn: Invalid value: "object": is missing, validate needs it',
     ),
+    "a comparison of a table with itself": (
+        {
+            "outputs.0.validate": {
+                "against": "Reference",
+                "reference": {"table": "lake.ops.summary"},
+            }
+        },
+        "is the table of the output itself; leave reference out",
+    ),
+    "a reference in a catalog that nobody gives": (
+        {
+            "catalogs": [{"name": "lake"}],
+            "outputs.0.validate": {
+                "against": "Reference",
+                "reference": {"table": "audit.ops.summary"},
+            },
+        },
+        "the reference of an output is in a catalog that spec.catalogs does not list",
+    ),
+    "a comparison with a reference that is not named": (
+        {"outputs.0.validate": {"against": "Reference"}},
+        "reference goes with against: Reference, and against: Reference needs it",
+    ),
+    "a reference that is not compared with": (
+        {"outputs.0.validate": {"reference": {"table": "lake.audit.summary"}}},
+        "reference goes with against: Reference, and against: Reference needs it",
+    ),
     "a tolerance between rows that nothing pairs": (
         {"outputs.0.validate": {"tolerance": {"watched": "0.1"}}},
         "without keys it is unknown which two rows may differ",

@@ -231,6 +231,60 @@ def test_a_reader_of_the_report_sees_which_rows_differ_and_in_what(
     assert (four["result"]["amount"], four["production"]["amount"]) == (None, "4.0")
 
 
+def test_a_reference_of_other_types_is_compared_by_what_both_have(
+    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show_lake_to_workers(spark, monkeypatch)
+    staged = some(
+        (1, 0, 1.5, 0, "us"),
+        (2, 1, 2.5, 0, "us"),  # another amount
+        (3, 23.5, 3.5, 0, "us"),  # only here
+        (5, 24, 5.5, 0, "us"),  # after the window
+    )
+    reference = pa.table(
+        {
+            "note": pa.array([{"by": "batch"}] * 4),
+            "id": pa.array([1, 2, 4, 6], pa.int32()),
+            "amount": pa.array([1.5, 2.0, 4.5, 6.5], pa.float32()),
+            "seen": pa.array([START] * 4, pa.timestamp("us", "UTC")),
+            "epoch.ms": pa.array(
+                [int(START.timestamp() * 1_000) + 3_600_000 * hour for hour in (0, 1, 2, 24)]
+            ),
+        }
+    )
+    lake.create_namespace("audit")
+    audited = lake.create_table("audit.events", schema=reference.schema)
+    audited.append(reference)
+    wish = {
+        "against": "Reference",
+        "reference": {
+            "table": "lake.audit.events",
+            "timestampColumn": "epoch.ms",
+            "timestampUnit": "ms",
+        },
+        "ignore": ["at", "written"],
+    }
+    run, output = staged_and_production(lake, staged, some(), tmp_path, keys=["id"], **wish)
+    compared = compare_output(spark.newSession(), run, output, Clues())
+    assert not compared.problem
+    assert (compared.matching, compared.different) == (1, 1)
+    assert (compared.missing, compared.extra) == (1, 1)
+    read = audited.refresh().metadata.current_snapshot_id
+    assert (compared.reference, compared.snapshot_id) == ("lake.audit.events", read)
+    report = json.loads(Path(compared.report).with_suffix(".json").read_bytes())
+    assert report["referenceSnapshotId"] == read
+    assert report["columnsOnlyInReference"] == ["note", "epoch.ms"]
+    assert report["byColumn"] == {"amount": 1, "seen": 0}
+    assert [each["start"][11:13] for each in report["byTime"]] == ["00", "01", "02", "23"]
+    different, missing, extra = report["samples"]
+    assert (different["result"]["amount"], different["reference"]["amount"]) == ("2.5", "2.0")
+    assert (missing["reference"]["id"], extra["result"]["id"]) == ("4", "3")
+    lake.drop_table("audit.events")
+    gone = compared_by_a_driver(spark, run)
+    assert gone.reference == "lake.audit.events"
+    assert gone.problem.startswith("spec.outputs[0].validate.reference.table: table lake.audit.ev")
+
+
 @pytest.mark.parametrize(
     ("validate", "kind"),
     [

@@ -179,6 +179,7 @@ class FakeDriver:
                 settings=settings_digest(output),
                 matching=int(self.wishes.get("matching", 0)),
                 missing=int(self.wishes.get("missing", 0)),
+                reference=output.reference_table,
                 report=f"/reports/{output.name}.html",
             )
             for output in self.settings.outputs

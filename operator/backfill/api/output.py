@@ -1,9 +1,10 @@
 """Outputs in the spec of a Backfill: the tables that results go to, and how they are published."""
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from backfill.api.base import Model
 from backfill.api.field_types import ColumnName, InputName, TableName, TimestampUnit
@@ -32,16 +33,39 @@ class PublishMode(StrEnum):
         return self in {PublishMode.REPLACE, PublishMode.UPSERT}
 
 
-class Validate(Model):
-    """How the result is compared with production before it is published."""
+class Reference(Model):
+    """Table that says what a result should be, such as one that a batch job or an earlier system
+    has written. It is only read: it needs no write permission, and nothing is published to it.
+    """
 
-    against: Literal["Production"] = "Production"
-    """What to compare the result with. ``Production``: the rows of the output's table in
-    [``window.start``, ``window.end``), as they are when the last step is committed.
+    table: TableName
+    """Iceberg table, as ``catalog.namespace.table``. Must not be the output's own table."""
+    timestamp_column: ColumnName | None = None
+    """Column of this table that decides whether a row belongs to the window. Default: the output's
+    ``timestampColumn``.
+    """
+    timestamp_unit: TimestampUnit | None = None
+    """Unit of a long ``timestampColumn``: ``s``, ``ms``, ``us`` or ``ns``. Default: the output's
+    ``timestampUnit`` if ``timestampColumn`` is left out.
+    """
+
+
+class Validate(Model):
+    """What the result is compared with before it is published, and how."""
+
+    against: Literal["Production", "Reference"] = "Production"
+    """What to compare the result with: rows in [``window.start``, ``window.end``), as they are when
+    the last step is committed. ``Production``: those of the output's table. ``Reference``: those of
+    the table in ``reference``.
+    """
+    reference: Reference | None = None
+    """Table to compare the result with. Required by ``against: Reference``, not allowed with
+    ``Production``.
     """
     keys: Annotated[tuple[ColumnName, ...], Field(max_length=MOST_COMPARED_COLUMNS)] = ()
     """Columns that identify a row. Default: the output's ``keys``. Without any, rows are compared
-    as a multiset: a row matches if production has an equal one, each of which is counted once.
+    as a multiset: a row matches if production, or the reference, has an equal one, each of which
+    counts once.
     """
     tolerance: Annotated[dict[str, Tolerance], Field(max_length=MOST_COMPARED_COLUMNS)] = Field(
         default_factory=dict
@@ -55,8 +79,17 @@ class Validate(Model):
     min_match: Percentage = "99.9"
     """Minimum percentage of rows that must match, from 0 to 100. Below it, the result is not
     published without approval. The percentage is that of matching rows among all rows of
-    production, and those of the result that production does not have. It is not rounded.
+    production or the reference, and those of the result that it does not have. It is not rounded.
     """
+
+    @model_validator(mode="after")
+    def _one_other_side(self) -> Self:
+        if (self.against == "Reference") != (self.reference is not None):
+            raise PydanticCustomError(
+                "validate_reference",
+                "reference goes with against: Reference, and against: Reference needs it",
+            )
+        return self
 
 
 class Publish(Model):
@@ -70,8 +103,8 @@ class Publish(Model):
     approval: Literal["Automatic", "Manual"] | None = None
     """``Automatic``: publish as soon as the result is complete. ``Manual``: wait for approval
     first. Default: ``Manual`` for modes ``Replace`` and ``Upsert`` without ``validate``, which
-    take away rows that nothing was compared with; otherwise ``Automatic``. May change at any time
-    to ``Manual``, but not to ``Automatic`` once the plan is made.
+    take away rows that nothing was compared with; otherwise ``Automatic``, also with a reference.
+    May change at any time to ``Manual``, but not to ``Automatic`` once the plan is made.
     """
     incomplete: Literal["Wait", "Publish"] = "Wait"
     """How modes ``Replace`` and ``Upsert`` treat a result of which rows were still open when the
@@ -81,8 +114,8 @@ class Publish(Model):
     time.
     """
     mismatch: Literal["Wait", "Publish"] = "Wait"
-    """How a result is treated of which fewer rows match production than ``validate.minMatch``, or
-    which could not be compared. ``Wait``: wait for approval, even if ``approval`` is ``Automatic``.
+    """How a result is treated of which fewer rows match than ``validate.minMatch``, or which could
+    not be compared. ``Wait``: wait for approval, even if ``approval`` is ``Automatic``.
     ``Publish``: publish it. May change at any time.
     """
 
@@ -119,17 +152,27 @@ class Output(Model):
     null.
     """
     validate_: Annotated[Validate | None, Field(alias="validate")] = None
-    """How the result is compared with production before it is published. Needs
-    ``timestampColumn``. Default: it is not compared. May change at any time: a result that waits
-    for approval is then compared once more.
+    """How the result is compared with production, or with a reference table, before it is
+    published. Needs ``timestampColumn``. Default: it is not compared. May change at any time: a
+    result that waits for approval is then compared once more.
     """
     publish: Publish = Publish()
     """How the result is published. Default: it stays in its branch."""
 
     @property
     def compared_keys(self) -> tuple[str, ...]:
-        """Columns by which rows are compared with production."""
+        """Columns by which rows are compared."""
         return (self.validate_.keys if self.validate_ else ()) or self.keys
+
+    @property
+    def reference(self) -> Reference | None:
+        """The table that the result is compared with; None for production."""
+        return self.validate_.reference if self.validate_ else None
+
+    @property
+    def reference_table(self) -> str | None:
+        """The name of that table."""
+        return self.reference.table if self.reference else None
 
     @property
     def needs_approval(self) -> bool:

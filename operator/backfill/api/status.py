@@ -76,7 +76,7 @@ class SourceStatus(Model):
 
 
 class Comparison(Model):
-    """Rows of a result and of production, compared."""
+    """Rows of a result, compared with those of production or of a reference table."""
 
     model_config = {"extra": "ignore"}
 
@@ -87,15 +87,21 @@ class Comparison(Model):
     matching: CompareCount = 0
     """Number of rows that are equal in both."""
     different: CompareCount = 0
-    """Number of rows of production whose keys the result has, with other values."""
+    """Number of rows of production, or of the reference, whose keys the result has, with other
+    values.
+    """
     missing: CompareCount = 0
-    """Number of rows that only production has."""
+    """Number of rows that only production, or the reference, has."""
     extra: CompareCount = 0
     """Number of rows that only the result has."""
     duplicate_keys: CompareCount = 0
-    """Number of keys that production has more than once."""
+    """Number of keys that production, or the reference, has more than once."""
+    reference: TableName | None = None
+    """Reference table that the result was compared with; unset if that was production."""
     snapshot_id: int | None = None
-    """ID of the snapshot of production; null if the table had none."""
+    """ID of the snapshot of the output's table, or of the reference, that was read; null if the
+    table had none.
+    """
     report: ReportUri = ""
     """Location of the report: a page with figures by column and by time, and some rows. A JSON file
     of the same name is beside it.
@@ -168,9 +174,11 @@ class OutputStatus(Model):
     leave the last results incomplete or open. Only for ``Batch``.
     """
     match: Annotated[str, Field(max_length=16)] | None = None
-    """Percentage of rows that match production's, rounded down; unset if they were not compared."""
+    """Percentage of rows that match, rounded down; unset if they were not compared."""
     comparison: Comparison | None = None
-    """How the result compares with production. Unset before that, and without ``validate``."""
+    """How the result compares with production, or with the reference. Unset before that, and
+    without ``validate``.
+    """
 
 
 class Attempt(Model):

@@ -1,5 +1,5 @@
-"""Validation: whether a result was compared with production as its Backfill asks, and whether
-enough of it matches.
+"""Validation: whether a result was compared as its Backfill asks, and whether enough of it
+matches.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ def to_compare(backfill: Backfill) -> tuple[Output, ...]:
 
 
 def falls_short(output: Output, status: OutputStatus) -> bool:
-    """Whether a result matches production less than it must, or that is unknown.
+    """Whether a result matches less than it must, or that is unknown.
 
     What is published is not compared again: what was found before counts for it.
     """
@@ -65,8 +65,13 @@ def reaches(compared: Comparison, min_match: str) -> bool:
     return 100 * compared.matching >= Fraction(min_match) * rows_compared(compared)
 
 
+def other_side(reference: str | None) -> str:
+    """What a result is compared with, in words: a reference table by its name, or production."""
+    return f"the reference {reference}" if reference else "production"
+
+
 def rows_compared(compared: Comparison) -> int:
-    """All rows of production, and those of the result that production does not have."""
+    """All rows of production or of the reference, and those of the result that it does not have."""
     return compared.matching + compared.different + compared.missing + compared.extra
 
 

@@ -10,6 +10,7 @@ from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.quantities import count
 from backfill.api.remedies import remedy
 from backfill.api.status import OutputStatus
+from backfill.api.validation import other_side
 from backfill.cli.exit_status import BAD_INPUT, FAILED, SUCCEEDED, WAITS
 from backfill.cli.text import seconds, size
 from backfill.controller.decisions.open_results import left_out
@@ -108,10 +109,11 @@ def _where(output: OutputStatus) -> str:
 
 
 def compared(output: OutputStatus) -> str:
-    """How much of a result matches production; empty if it was not compared."""
+    """How much of a result matches; empty if it was not compared."""
     if output.match is None or output.comparison is None:
         return ""
-    return f"; {output.match} % matched production, report: {output.comparison.report}"
+    other = other_side(output.comparison.reference)
+    return f"; {output.match} % matched {other}, report: {output.comparison.report}"
 
 
 def _tell_failure(backfill: Backfill, store: "LocalStore", err: Console, options: str) -> None:

@@ -329,7 +329,7 @@ def report(
     *,
     browse: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
 ) -> None:
-    """Show how the results of a backfill compare with production, and where the report is."""
+    """Show how the results of a backfill compare, and where the report is."""
     from backfill.cli.report import show_reports
     from backfill.cli.target import find
 

@@ -1,4 +1,4 @@
-"""Where the reports of comparisons with production are, and what they say."""
+"""Where the reports of comparisons are, and what they say."""
 
 import json
 import webbrowser
@@ -14,7 +14,7 @@ from backfill.controller.decisions.validating import validated
 
 
 def show_reports(backfill: Backfill, *, as_json: bool, browse: bool = False) -> None:
-    """Prints how each output compares with production, and where its report is.
+    """Prints how each output compares with production or its reference, and where its report is.
 
     Args:
         browse: also opens the reports in a browser.
@@ -31,7 +31,7 @@ def show_reports(backfill: Backfill, *, as_json: bool, browse: bool = False) -> 
             if asked
             else "no output of it has spec.outputs[].validate"
         )
-        raise BackfillError(f"{backfill.metadata.name} was not compared with production: {why}")
+        raise BackfillError(f"{backfill.metadata.name} was not compared: {why}")
     if as_json:
         print(json.dumps([_figures(output) for output in compared]))  # noqa: T201
     else:

@@ -93,6 +93,14 @@ _SPEC: Final = (
         "catalogs",
     ),
     Rule(
+        "!has(self.catalogs) || self.catalogs.size() == 0 || !has(self.outputs)"
+        " || self.outputs.all(o, !has(o.validate) || !has(o.validate.reference)"
+        " || self.catalogs.exists(c, c.name == o.validate.reference.table.split('.')[0]))",
+        "the reference of an output is in a catalog that spec.catalogs does not list; add the"
+        " catalog there",
+        "catalogs",
+    ),
+    Rule(
         "!has(self.catalogs) || self.catalogs.size() == 0 || !has(self.staticTables)"
         " || self.staticTables.all(t, self.catalogs.exists(c, c.name == t.table.split('.')[0]))",
         "a static table is in a catalog that spec.catalogs does not list; add the catalog there",
@@ -371,11 +379,22 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
         ),
         Rule(
             "has(self.timestampColumn) || !has(self.validate)",
-            "is missing, validate needs it to know which rows of production to compare with",
+            "is missing, validate needs it to know which rows to compare",
             "timestampColumn",
+        ),
+        Rule(
+            "!has(self.validate) || !has(self.validate.reference)"
+            " || self.validate.reference.table != self.table",
+            "is the table of the output itself; leave reference out, and compare with it by"
+            " against: Production",
+            "validate.reference.table",
         ),
     ),
     Validate: (
+        Rule(
+            "(self.?against.orValue('Production') == 'Reference') == has(self.reference)",
+            "reference goes with against: Reference, and against: Reference needs it",
+        ),
         Rule(
             "!has(self.keys) || self.keys.all(k, !(has(self.ignore) && k in self.ignore)"
             " && !(has(self.tolerance) && k in self.tolerance))",

@@ -4,10 +4,15 @@ import difflib
 from collections.abc import Mapping
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import (
+    NoSuchIcebergTableError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+)
 from pyiceberg.table import Table
 
 from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.api.locations import is_below
 from backfill.iceberg.catalog_problems import catalog_problem, lasts
 from backfill.iceberg.catalogs import open_catalog
 from backfill.iceberg.failures import reason
@@ -31,6 +36,10 @@ class Catalogs:
         catalog = self._catalog(catalog_name, field)
         try:
             table = catalog.load_table(identifier)
+        except NoSuchIcebergTableError as error:
+            raise InvalidPlanInput(
+                Problem(field, f"{name} is not an Iceberg table", "name an Iceberg table")
+            ) from error
         except (NoSuchTableError, NoSuchNamespaceError):
             raise InvalidPlanInput(_missing_table(catalog, name, identifier, field)) from None
         except Exception as error:  # catalogs raise whatever their client libraries raise
@@ -62,6 +71,14 @@ class Catalogs:
             except Exception as error:
                 raise InvalidPlanInput(catalog_problem(name, field, error)) from error
         return self._opened[name]
+
+
+def is_same(one: Table, other: Table) -> bool:
+    """Whether two names, perhaps of two catalogs, refer to the same table."""
+    places = one.location(), other.location()
+    return one.metadata.table_uuid == other.metadata.table_uuid or (
+        is_below(*places) and is_below(*reversed(places))
+    )
 
 
 def near(wrong: str, names: Mapping[str, object] | list[str]) -> str:

@@ -1,4 +1,6 @@
-"""Checks that an output's rows can be compared with production as its ``validate`` asks."""
+"""Checks that an output's rows can be compared as its ``validate`` asks, and in which types those
+of two tables are.
+"""
 
 import re
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from pyiceberg.types import (
     ListType,
     LongType,
     MapType,
+    NestedField,
     StringType,
     StructType,
     TimestampType,
@@ -32,6 +35,8 @@ from backfill.iceberg.tables import near
 
 _NUMBERS = (IntegerType, LongType, FloatType, DoubleType, DecimalType)
 _TIMES = (TimestampType, TimestamptzType, DateType)
+_MOMENTS = (TimestampType, TimestamptzType)
+_MOST_DIGITS = 38
 _EXACT = (BooleanType, StringType, UUIDType, FixedType, BinaryType, TimeType)
 _NUMBER = re.compile(r"[\d.]+", re.ASCII)
 
@@ -60,6 +65,99 @@ def check_comparison(schema: Schema, output: Output, field: str) -> Iterator[Pro
                 " cannot be compared",
                 f"add {each.name} to validate.ignore",
             )
+
+
+def check_columns(schema: Schema, theirs: Schema, output: Output, field: str) -> Iterator[Problem]:
+    """The columns that are compared, and that the reference of the output lacks or has with values
+    that cannot be compared.
+    """
+    wanted, reference = output.validate_, output.reference
+    if wanted is None or reference is None:
+        return
+    known = {each.name: each.field_type for each in theirs.fields}
+    for each in schema.fields:
+        if each.name in wanted.ignore:
+            continue
+        is_key = each.name in output.compared_keys
+        remedy = (
+            "name keys that both tables have" if is_key else f"add {each.name} to validate.ignore"
+        )
+        if each.name not in known:
+            message = (
+                f"{reference.table} has no column {each.name} at the top of its rows, which"
+                f" {output.table} has"
+            )
+            hint = near(each.name, list(known))
+            yield Problem(f"{field}.validate.reference.table", message, f"{remedy}; {hint}")
+        elif _common(each.field_type, known[each.name]) is None:
+            message = (
+                f"column {each.name} is a {known[each.name]} in {reference.table} and a"
+                f" {each.field_type} in {output.table}, which cannot be compared"
+            )
+            yield Problem(f"{field}.validate.reference.table", message, remedy)
+
+
+def compared_schema(ours: Schema, theirs: Schema) -> Schema:
+    """The columns that both tables have with values that can be compared, in types that hold the
+    values of both.
+    """
+    known = {each.name: each.field_type for each in theirs.fields}
+    return Schema(
+        *(
+            _retyped(each, kind)
+            for each in ours.fields
+            if each.name in known
+            and (kind := _common(each.field_type, known[each.name])) is not None
+        )
+    )
+
+
+def _common(one: IcebergType, other: IcebergType) -> IcebergType | None:
+    """A type that holds the values of both exactly; None if there is none."""
+    if one == other:
+        return one
+    match one, other:
+        case (StructType(), StructType()):
+            return _common_struct(one, other)
+        case (ListType(), ListType()):
+            element = _common(one.element_type, other.element_type)
+            if element is None:
+                return None
+            return ListType(one.element_id, element, element_required=False)
+        case (MapType(), MapType()):
+            key, value = (
+                _common(one.key_type, other.key_type),
+                _common(one.value_type, other.value_type),
+            )
+            if key is None or value is None:
+                return None
+            return MapType(one.key_id, key, one.value_id, value, value_required=False)
+        case (DecimalType(), DecimalType()):
+            scale = max(one.scale, other.scale)
+            digits = scale + max(one.precision - one.scale, other.precision - other.scale)
+            return DecimalType(digits, scale) if digits <= _MOST_DIGITS else None
+        case (IntegerType() | LongType(), IntegerType() | LongType()):
+            return LongType()
+        case (FloatType() | DoubleType(), FloatType() | DoubleType()):
+            return DoubleType()
+    return TimestamptzType() if isinstance(one, _MOMENTS) and isinstance(other, _MOMENTS) else None
+
+
+def _common_struct(one: StructType, other: StructType) -> IcebergType | None:
+    """Spark finds the fields of a row by their place when it converts them."""
+    if len(one.fields) != len(other.fields):
+        return None
+    fields = []
+    for ours, theirs in zip(one.fields, other.fields, strict=True):
+        kind = _common(ours.field_type, theirs.field_type)
+        if kind is None or ours.name != theirs.name:
+            return None
+        fields.append(_retyped(ours, kind))
+    return StructType(*fields)
+
+
+def _retyped(field: NestedField, kind: IcebergType) -> NestedField:
+    return NestedField(field.field_id, field.name, kind, required=False)
 
 
 def _misfit(kind: IcebergType, tolerance: str) -> tuple[str, str] | None:

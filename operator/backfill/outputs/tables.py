@@ -7,22 +7,20 @@ from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.transforms import UnknownTransform, VoidTransform
-from pyiceberg.types import DateType
 
 from backfill.api.errors import BadInput, Problem
-from backfill.api.locations import is_below
 from backfill.api.manifests.rules import output_is_source
 from backfill.api.output import Output
-from backfill.api.quantities import format_time, to_us
 from backfill.api.source import Source
 from backfill.api.spec import Window
-from backfill.iceberg.tables import Catalogs
+from backfill.iceberg.tables import Catalogs, is_same
 from backfill.outputs.comparable import check_comparison
+from backfill.outputs.compared_tables import other_table
 from backfill.outputs.replaced import irremovable
 from backfill.outputs.result import Result
 from backfill.outputs.staging import summary_of, taken
 from backfill.outputs.upserted import check_keys
-from backfill.outputs.window import DAY_US, WindowRows, window_rows
+from backfill.outputs.window import WindowRows, cut_days, window_rows
 
 
 def check_outputs(
@@ -50,6 +48,8 @@ def check_outputs(
             problems += _check(table, output, result, window, field)
             problems += _also_written(table, output, zip(outputs, written, strict=False), field)
             problems += _also_read(table, output, sources, read, field)
+            if output.reference is not None:
+                other_table(catalogs, table, output, window, field)
         except BadInput as error:
             problems += error.problems
         written.append(table)
@@ -64,16 +64,6 @@ def _opened(catalogs: Catalogs, name: str) -> Table | None:
         return None
 
 
-def _is_same(one: Table, other: Table | None) -> bool:
-    """Whether two names, perhaps of two catalogs, refer to the same table."""
-    if other is None:
-        return False
-    places = one.location(), other.location()
-    return one.metadata.table_uuid == other.metadata.table_uuid or (
-        is_below(*places) and is_below(*reversed(places))
-    )
-
-
 def _also_written(
     table: Table, output: Output, others: Iterable[tuple[Output, Table | None]], field: str
 ) -> Iterator[Problem]:
@@ -81,7 +71,7 @@ def _also_written(
     and replace them or be refused because of them.
     """
     for other, written in others:
-        if _is_same(table, written):
+        if written is not None and is_same(table, written):
             message = f"{output.table} is the table of the output {other.name}, too ({other.table})"
             yield Problem(
                 f"{field}.table",
@@ -98,7 +88,9 @@ def _also_read(
     field: str,
 ) -> Iterator[Problem]:
     for number, (source, known) in enumerate(zip(sources, read, strict=True)):
-        if _is_same(table, known) and not source.snapshot.is_chosen:
+        if known is None or source.snapshot.is_chosen:
+            continue
+        if is_same(table, known):
             yield output_is_source(f"{field}.table", output.table, number)
 
 
@@ -108,7 +100,7 @@ def _check(
     problems = [*_format(table, output, field), *_partitions(table, output, field)]
     try:
         rows = window_rows(table.schema(), output, window, field)
-        problems += _cut_days(table, output, rows, window)
+        problems += cut_days(table.schema(), output, rows, window)
         if rows is not None and output.publish.mode.takes_rows_away:
             problems += _irremovable(table, output, rows, field)
     except BadInput as error:
@@ -124,28 +116,6 @@ def _check(
         if head is not None and result.earlier(summary_of(head)) is None:
             problems.append(taken(result, head))
     return problems
-
-
-def _cut_days(
-    table: Table, output: Output, rows: WindowRows | None, window: Window
-) -> Iterator[Problem]:
-    """Windows that cut through days. A date is in the window if its midnight in UTC is. Rows of the
-    first day before the window's start would be left out, and rows of the last day after its end
-    would be deleted and not replaced.
-    """
-    if rows is None or not isinstance(table.schema().find_type(rows.field_id), DateType):
-        return
-    for name, moment in (("start", window.start), ("end", window.end)):
-        if to_us(moment) % DAY_US:
-            message = (
-                f"{format_time(moment)} is not midnight in UTC, and the rows of output"
-                f" {output.name} are distinguished by {output.timestamp_column}, which is a date"
-            )
-            fix = (
-                "let the window begin and end at 00:00:00Z, with warmUp and drain for days of"
-                " another zone; or name a timestamp"
-            )
-            yield Problem(f"spec.window.{name}", message, fix)
 
 
 def _format(table: Table, output: Output, field: str) -> list[Problem]:

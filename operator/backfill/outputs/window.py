@@ -3,7 +3,7 @@ file's statistics.
 """
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -24,7 +24,7 @@ from pyiceberg.types import (
 
 from backfill.api.errors import BadInput, Problem
 from backfill.api.output import Output
-from backfill.api.quantities import from_us, to_us
+from backfill.api.quantities import format_time, from_us, to_us
 from backfill.api.spec import Window
 from backfill.iceberg.timestamps import Ticks, ticks_of
 
@@ -165,6 +165,28 @@ def window_rows(
         first,
         end,
     )
+
+
+def cut_days(
+    schema: Schema, output: Output, rows: WindowRows | None, window: Window
+) -> Iterator[Problem]:
+    """Windows that cut through days. A date is in the window if its midnight in UTC is. Rows of the
+    first day before the window's start would be left out, and rows of the last day after its end
+    would be deleted and not replaced.
+    """
+    if rows is None or not isinstance(schema.find_type(rows.field_id), DateType):
+        return
+    for name, moment in (("start", window.start), ("end", window.end)):
+        if to_us(moment) % DAY_US:
+            message = (
+                f"{format_time(moment)} is not midnight in UTC, and the rows of {output.table} are"
+                f" distinguished by {output.timestamp_column}, which is a date"
+            )
+            fix = (
+                "let the window begin and end at 00:00:00Z, with warmUp and drain for days of"
+                " another zone; or name a timestamp"
+            )
+            yield Problem(f"spec.window.{name}", message, fix)
 
 
 def _find(schema: Schema, output: Output, field: str) -> NestedField:

@@ -112,7 +112,7 @@ class QueryProgress(Model):
 
 
 class OutputComparison(Comparison):
-    """How the result of an output compares with production."""
+    """How the result of an output compares with production, or with its reference."""
 
     output: InputName
     """Name of the output."""
@@ -131,9 +131,9 @@ class SplitAssignmentStatus(Model):
     queries: Annotated[tuple[QueryProgress, ...], Field(max_length=64)] = ()
     """Progress of each query. Complete once ``phase`` is no longer ``Starting``."""
     comparing: Annotated[str, Field(max_length=63)] = ""
-    """Output whose result is being compared with production; otherwise empty."""
+    """Output whose result is being compared; otherwise empty."""
     comparisons: Annotated[tuple[OutputComparison, ...], Field(max_length=MOST_OUTPUTS)] = ()
-    """Results that were compared with production, after all queries have committed the flush."""
+    """Results that were compared, after all queries have committed the flush."""
     executors: Annotated[int, Field(ge=0, le=10**6)] = 0
     """Number of running executors; a run on one machine counts as one."""
     heartbeat: Time

@@ -33,7 +33,12 @@ EVERYTHING = {
         "offsetColumn": "o",
         "dropDuplicates": True,
     },
-    "spec.outputs.0.validate": {"keys": ["show"], "minMatch": "99.9"},
+    "spec.outputs.0.validate": {
+        "against": "Reference",
+        "reference": {"table": "lake.a.b", "timestampColumn": "t", "timestampUnit": "ms"},
+        "keys": ["show"],
+        "minMatch": "99.9",
+    },
     "spec.outputs.0.publish": {"mode": "None", "approval": "Manual"},
     "spec.scaling": {"minExecutors": 2, "maxExecutors": 40, "completeWithin": "5h"},
     "spec.overrides": {

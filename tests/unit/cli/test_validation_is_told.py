@@ -54,6 +54,19 @@ def test_what_matches_is_published_and_says_how_much(runs: LocalRuns, lake: Cata
     assert "99.9 % matched production, report: /reports/counts.html" in ended.out + ended.err
 
 
+def test_what_a_result_was_compared_with_is_named(runs: LocalRuns, lake: Catalog) -> None:
+    lake.create_table("raw.audited", schema=EVENTS)
+    reference = {"table": "lake.raw.audited"}
+    described(runs, lake, against="Reference", reference=reference)
+    ended = runs.run(matching=999, missing=1)
+    assert ended.status == 0, ended.err
+    told = "99.9 % matched the reference lake.raw.audited, report: /reports/counts.html"
+    assert told in ended.out + ended.err
+    assert "rows match the reference lake.raw.audited" in runs.command("report", "january").out
+    (figures,) = runs.command("report", "january", "--output", "json").document
+    assert figures["reference"] == "lake.raw.audited"
+
+
 def test_another_comparison_repeats_only_the_comparison(runs: LocalRuns, lake: Catalog) -> None:
     described(runs, lake)
     assert runs.run(matching=9, missing=1).status == 3

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchIcebergTableError
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform
-from pyiceberg.types import DateType, NestedField
+from pyiceberg.types import DateType, LongType, NestedField
 from pyiceberg.utils.config import Config
 
 from backfill.api.errors import CanNotPublish
@@ -255,6 +257,94 @@ def test_sources_that_can_not_be_opened_are_left_to_planning(lake: Catalog) -> N
         {"name": "a", "table": "lake.raw.missing", "timestampColumn": "ts"}
     )
     assert check_outputs([output()], [RESULT], WINDOW, [missing]) == []
+
+
+def against(table: str, **reference: str) -> dict[str, object]:
+    wish = {"against": "Reference", "reference": {"table": table, **reference}}
+    return {"validate": {**wish, "keys": ["id"], "ignore": ["ts"]}}
+
+
+WHERE = "spec.outputs[0].validate.reference"
+
+
+@pytest.mark.parametrize("name", ["lake.raw.OUT", "twin.raw.registered", "twin.raw.copied"])
+def test_a_reference_that_is_the_output_under_another_name_is_refused(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    _alias(make_table(lake), monkeypatch, tmp_path, name)
+    assert problems(output(**against(name))) == [
+        f'{WHERE}.table: "{name}" is the table of the output itself; leave reference out, and'
+        " compare with it by against: Production"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reference", "start"),
+    [
+        ({}, None),
+        ({"timestampColumn": "day"}, None),
+        ({"timestampColumn": "ms", "timestampUnit": "ms"}, None),
+        ({"timestampColumn": "ms"}, f"{WHERE}.timestampUnit: column ms of lake.audit.out is a"),
+        ({"timestampColumn": "tss"}, f"{WHERE}.timestampColumn: table lake.audit.out has no"),
+        ({"timestampColumn": "who"}, f"{WHERE}.timestampColumn: column who of lake.audit.out is a"),
+        ({"timestampUnit": "ms"}, f"{WHERE}.timestampUnit: column ts of lake.audit.out is a"),
+    ],
+)
+def test_the_time_of_a_reference_may_be_in_a_column_of_its_own(
+    lake: Catalog, reference: dict[str, str], start: str | None
+) -> None:
+    make_table(lake)
+    lake.create_namespace("audit")
+    more = (NestedField(4, "ms", LongType()), NestedField(5, "day", DateType()))
+    lake.create_table("audit.out", schema=Schema(*COLUMNS.fields, *more))
+    found = problems(output(**against("lake.audit.out", **reference)))
+    assert len(found) == (start is not None)
+    assert "".join(found).startswith(start or "")
+
+
+def test_the_unit_of_the_outputs_time_is_not_that_of_a_timestamp(lake: Catalog) -> None:
+    numbers = Schema(*(each for each in COLUMNS.fields if each.name != "ts"))
+    make_table(lake, columns=Schema(*numbers.fields, NestedField(4, "ts", LongType())))
+    lake.create_namespace("audit")
+    lake.create_table("audit.out", schema=COLUMNS)
+    wish = against("lake.audit.out")
+    assert problems(output(timestamp_unit="ms", **wish)) == []
+
+
+def test_a_reference_of_another_format_is_refused(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_table(lake)
+    load = SqlCatalog.load_table
+
+    def fake_load(catalog: SqlCatalog, name: str) -> Table:
+        """As a catalog does that also knows tables of Hive."""
+        if name == "hive.out":
+            raise NoSuchIcebergTableError("Property table_type is hudi, expected iceberg")
+        return load(catalog, name)
+
+    monkeypatch.setattr(SqlCatalog, "load_table", fake_load)
+    assert problems(output(**against("lake.hive.out"))) == [
+        f"{WHERE}.table: lake.hive.out is not an Iceberg table; name an Iceberg table"
+    ]
+
+
+def test_every_problem_of_a_reference_is_told_at_once(lake: Catalog) -> None:
+    make_table(lake)
+    assert problems(output(**against("lake.raw.ou"))) == [
+        f"{WHERE}.table: table lake.raw.ou does not exist; did you mean lake.raw.out?"
+    ]
+    lake.create_namespace("audit")
+    lake.create_table("audit.out", schema=Schema(NestedField(1, "day", DateType())))
+    half = Window.model_validate({"start": "2021-07-11T04:00:00Z", "end": "2021-07-12T00:00:00Z"})
+    asked = output(**against("lake.audit.out", timestampColumn="day"))
+    found = [str(problem) for problem in check_outputs([asked], [RESULT], half)]
+    assert [each.split(":")[0] for each in found] == [
+        f"{WHERE}.table",
+        f"{WHERE}.table",
+        "spec.window.start",
+    ]
+    assert "the rows of lake.audit.out are distinguished by day, which is a date" in found[2]
 
 
 def _alias(table: Table, monkeypatch: pytest.MonkeyPatch, directory: Path, name: str) -> None:

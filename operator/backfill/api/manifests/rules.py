@@ -194,6 +194,11 @@ def _known_catalogs(parts: Parts) -> Iterator[Problem]:
         for n, output in enumerate(parts.outputs)
         if output
     ]
+    tables += [
+        (f"spec.outputs[{n}].validate.reference.table", output.reference.table)
+        for n, output in enumerate(parts.outputs)
+        if output and output.reference
+    ]
     for field, table in tables:
         catalog = table.split(".")[0]
         if catalog not in known:
@@ -280,9 +285,11 @@ def _comparisons_fit_together(parts: Parts) -> Iterator[Problem]:
         if output.timestamp_column is None:
             yield Problem(
                 f"{field}.timestampColumn",
-                "is missing, validate needs it to know which rows of production to compare with",
+                "is missing, validate needs it to know which rows to compare",
                 "name the column that says to which time a row belongs",
             )
+        if wanted.reference is not None and wanted.reference.table == output.table:
+            yield reference_is_output(f"{field}.validate.reference.table", output.table)
         keys = f"{field}.validate.keys" if wanted.keys else f"{field}.keys"
         if wanted.tolerance and not output.compared_keys:
             yield Problem(
@@ -296,6 +303,15 @@ def _comparisons_fit_together(parts: Parts) -> Iterator[Problem]:
                 f"{column} identifies rows, so it is neither ignored nor compared with a tolerance",
                 "name it in one place",
             )
+
+
+def reference_is_output(field: str, table: str) -> Problem:
+    """The problem of a reference that is the table of its output."""
+    return Problem(
+        field,
+        f'"{table}" is the table of the output itself',
+        "leave reference out, and compare with it by against: Production",
+    )
 
 
 def _execution_in_order(parts: Parts) -> Iterator[Problem]:

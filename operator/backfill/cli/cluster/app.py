@@ -280,7 +280,7 @@ def report(
     *,
     output: PlanOption = Output.TEXT,
 ) -> None:
-    """Show how the results of a Backfill compare with production, and where the report is."""
+    """Show how the results of a Backfill compare, and where the report is."""
     from backfill.cli.report import show_reports
 
     place, name = where.find(target)

@@ -63,6 +63,7 @@ def with_own_catalogs(
         *(source.table for source in spec.sources),
         *(static.table for static in spec.static_tables),
         *(output.table for output in spec.outputs),
+        *(output.reference.table for output in spec.outputs if output.reference),
     )
     used = {spec.workspace_catalog, *(table.partition(".")[0] for table in tables)}
     own = {name for name in used if name.lower() not in theirs}

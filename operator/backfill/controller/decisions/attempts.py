@@ -93,7 +93,7 @@ def _uncompared(observed: Observed, draft: Draft, attempt: Attempt) -> str:
         return ""
     outputs = ", ".join(output.name for output in to_compare(backfill))
     return (
-        f"its driver ended without comparing {outputs} with production; check that its image has"
+        f"its driver ended without comparing the result of {outputs}; check that its image has"
         " the operator's version"
         if outputs
         else ""

@@ -117,7 +117,7 @@ def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
         return silent
     report = observed.report
     if report is not None and report.comparing:
-        say_comparing(draft, report)
+        say_comparing(observed, draft, report)
     if report is not None and report.phase == "Running":
         draft.condition(
             _RUNNING,

@@ -1,10 +1,16 @@
-"""Results compared with production: the condition ``Validated``, and what it says."""
+"""Compared results: the condition ``Validated``, and what it says."""
 
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.output import Output
 from backfill.api.redaction import redact
 from backfill.api.status import Comparison, OutputStatus
-from backfill.api.validation import falls_short, percentage, reaches, rows_compared
+from backfill.api.validation import (
+    falls_short,
+    other_side,
+    percentage,
+    reaches,
+    rows_compared,
+)
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
 from backfill.protocol.split_assignment import OutputComparison, SplitAssignmentStatus
@@ -12,10 +18,16 @@ from backfill.protocol.split_assignment import OutputComparison, SplitAssignment
 _VALIDATED = ConditionType.VALIDATED
 
 
-def say_comparing(draft: Draft, report: SplitAssignmentStatus) -> None:
-    """Says which output is being compared."""
+def say_comparing(observed: Observed, draft: Draft, report: SplitAssignmentStatus) -> None:
+    """Says which output is being compared, and with what."""
+    outputs = {output.name: output for output in observed.backfill.spec.outputs}
+    output = outputs.get(report.comparing)
+    reference = output.reference_table if output else None
     draft.condition(
-        _VALIDATED, "Unknown", Reason.COMPARING, f"comparing {report.comparing} with production"
+        _VALIDATED,
+        "Unknown",
+        Reason.COMPARING,
+        f"comparing {report.comparing} with {other_side(reference)}",
     )
 
 
@@ -51,18 +63,19 @@ def say_validated(observed: Observed, draft: Draft) -> None:
 
 
 def validated(output: Output, status: OutputStatus) -> str:
-    """How the result of an output compares with production."""
+    """How the result of an output compares with production, or with its reference."""
     compared, wanted = status.comparison, output.validate_
     if compared is None:
-        return f"{output.name} was not compared with production"
+        return f"{output.name} was not compared with {other_side(output.reference_table)}"
+    other = other_side(compared.reference)
     if compared.problem:
-        return f"{output.name} could not be compared with production: {compared.problem}"
+        return f"{output.name} could not be compared with {other}: {compared.problem}"
     rows = rows_compared(compared)
     if not rows:
-        return f"{output.name}: neither the result nor production has rows in the window"
+        return f"{output.name}: neither the result nor {other} has rows in the window"
     numbers = (
         (compared.different, "different"),
-        (compared.missing, "only in production"),
+        (compared.missing, f"only in {'the reference' if compared.reference else other}"),
         (compared.extra, "only in the result"),
     )
     differ = ", ".join(f"{number:,} {what}" for number, what in numbers if number)
@@ -72,5 +85,5 @@ def validated(output: Output, status: OutputStatus) -> str:
         if wanted is not None and not reaches(compared, wanted.min_match)
         else ""
     )
-    told = f"{output.name}: {status.match} % of {rows:,} rows match production{details}"
+    told = f"{output.name}: {status.match} % of {rows:,} rows match {other}{details}"
     return "; ".join((", ".join(filter(None, (told, least))), f"report: {compared.report}"))

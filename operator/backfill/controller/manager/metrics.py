@@ -51,7 +51,10 @@ class Metrics:
         self._leads = Gauge("leader", "1 where this process leads", **named)
         self._attempts = Counter("attempts", "Attempts that have ended", ["outcome"], **named)
         self._rows_compared = Counter(
-            "rows_compared", "Rows of results compared with production", ["result"], **named
+            "rows_compared",
+            "Rows of results compared with production or a reference",
+            ["result"],
+            **named,
         )
         self._jobs = Counter("jobs", "Jobs that have ended", ["kind", "outcome"], **named)
         self._job_seconds = Histogram(
@@ -170,7 +173,7 @@ def ended(before: tuple[Attempt, ...], after: tuple[Attempt, ...]) -> Iterator[s
 def compared(
     before: tuple[OutputStatus, ...], after: tuple[OutputStatus, ...]
 ) -> Iterator[Comparison]:
-    """The comparisons with production that are new."""
+    """The comparisons that are new."""
     known = {output.name: output.comparison for output in before}
     for output in after:
         if output.comparison is not None and output.comparison != known.get(output.name):

@@ -67,7 +67,7 @@ class Agent(threading.Thread):
         lost_commits: LostCommits | None = None,
     ):
         """``close`` stops a query that has committed everything, and records what it leaves open.
-        ``complete`` then makes the results what is published, and compares them with production, as
+        ``complete`` then makes the results what is published, and compares them, as
         far as the Backfill asks for it; it returns False if it was stopped before it was done.
         ``executors`` defaults to those of the application's SparkContext.
         """
@@ -252,7 +252,7 @@ class Agent(threading.Thread):
         except Exception as error:
             if self._run.stopping.is_set():
                 return STOPPED
-            what = "compared with production" if self._run.comparing else "completed"
+            what = "compared" if self._run.comparing else "completed"
             _log.exception("the results could not be %s", what)
             cause = cause_of(error) or type(error).__name__
             return failed(f"the results could not be {what}: {cause}", error)

@@ -1,4 +1,4 @@
-"""What a comparison tells about why rows do not match production."""
+"""What a comparison tells about why rows do not match."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -8,54 +8,66 @@ from backfill.api.quantities import count
 
 _MOST = Fraction(9, 10)
 """So much of what does not match is worth saying, if it has one thing in common."""
+_THE = {"production": "production", "reference": "the reference"}
+_WRITER = {"production": "production", "reference": "what wrote it"}
+_WITHOUT_LATE = {
+    "production": "production probably does not",
+    "reference": "the reference does not if a stream wrote it",
+}
+
+
+def other_side(document: Mapping[str, Any]) -> str:
+    """What the result was compared with: ``production`` or ``reference``, as in the document."""
+    return "reference" if document["validate"].get("against") == "Reference" else "production"
 
 
 def causes(document: Mapping[str, Any]) -> list[str]:
     """One sentence for each cause that the figures show, the most likely first."""
-    rows = document["rows"]
+    rows, other = document["rows"], other_side(document)
     if not rows["different"] + rows["missing"] + rows["extra"]:
         return []
     return [
-        *_one_sided(rows),
+        *_one_sided(rows, other),
         *_nothing_in_common(document),
-        *(_at_the_edges(document) if rows["production"] and rows["result"] else ()),
+        *(_at_the_edges(document) if rows[other] and rows["result"] else ()),
         *_of_the_input(document),
         *_twice(document),
         *_one_column(document),
     ]
 
 
-def _one_sided(rows: Mapping[str, int]) -> Iterator[str]:
-    if not rows["production"]:
-        yield "Production has no rows in the window: there is nothing to compare the result with."
+def _one_sided(rows: Mapping[str, int], other: str) -> Iterator[str]:
+    if not rows[other]:
+        whose = "Production" if other == "production" else "The reference"
+        yield f"{whose} has no rows in the window: there is nothing to compare the result with."
     elif not rows["result"]:
         yield "The result has no rows in the window."
     elif rows["missing"] and not rows["different"] + rows["extra"]:
         yield (
-            "All rows of the result are in production, which has more: check whether the sources"
-            " still hold all events of the window."
+            f"All rows of the result are in {_THE[other]}, which has more: check whether the"
+            " sources still hold all events of the window."
         )
     elif rows["extra"] and not rows["different"] + rows["missing"]:
         yield (
-            "All rows of production are in the result, which has more: production may have dropped"
-            " late events or missed some."
+            f"All rows of {_THE[other]} are in the result, which has more: {_WRITER[other]} may"
+            " have dropped late events or missed some."
         )
 
 
 def _nothing_in_common(document: Mapping[str, Any]) -> Iterator[str]:
-    rows = document["rows"]
-    if rows["matching"] + rows["different"] or not (rows["production"] and rows["result"]):
+    rows, other = document["rows"], other_side(document)
+    if rows["matching"] + rows["different"] or not (rows[other] and rows["result"]):
         return
     if document["validate"].get("keys"):
         yield (
-            "No row of the result has the keys of a row of production: check that no key is"
+            f"No row of the result has the keys of a row of {_THE[other]}: check that no key is"
             " different in every run, such as a random ID, and that both have times of the same"
             " zone."
         )
     else:
         yield (
-            "No row of the result is equal to one of production: if a column is different in every"
-            " run, such as the time of writing, add it to validate.ignore."
+            f"No row of the result is equal to one of {_THE[other]}: if a column is different in"
+            " every run, such as the time of writing, add it to validate.ignore."
         )
 
 
@@ -94,14 +106,15 @@ def _of_the_input(document: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"{count(late, 'row')} of the input {were} so late that a stream drops"
             f" {'it' if late == 1 else 'them'}. The result has what follows from"
-            f" {'it' if late == 1 else 'them'}, and production probably does not."
+            f" {'it' if late == 1 else 'them'}, and {_WITHOUT_LATE[other_side(document)]}."
         )
 
 
 def _twice(document: Mapping[str, Any]) -> Iterator[str]:
     if not document["validate"].get("keys"):
         return
-    for side, where in (("production", "production"), ("result", "the result")):
+    other = other_side(document)
+    for side, where in ((other, _THE[other]), ("result", "the result")):
         keys = document["duplicateKeys"][side]
         if keys:
             yield (

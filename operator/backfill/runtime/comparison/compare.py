@@ -1,4 +1,4 @@
-"""Counts which rows of a result match production, by key or as multisets.
+"""Counts which rows of a result match those of another side, by key or as multisets.
 
 In a first job, both sides are shuffled by a digest of the key, with a digest of the other columns
 and without the columns themselves, and counted: it costs less than a join of the two, and needs no
@@ -37,6 +37,7 @@ class Wish:
     """What is compared, and how."""
 
     schema: StructType
+    """The columns that both sides have, in types that hold the values of both."""
     keys: tuple[str, ...]
     compared: tuple[str, ...]
     """All columns but the keys and those that are ignored."""
@@ -68,7 +69,7 @@ class Sample:
 
     kind: Kind
     result: Mapping[str, str | None] | None
-    production: Mapping[str, str | None] | None
+    other: Mapping[str, str | None] | None
     differs: tuple[str, ...]
     """Columns in which a pair of rows differs."""
 
@@ -83,8 +84,8 @@ class Found:
     """By column, in how many pairs of rows with one key it differs."""
     duplicate_keys_in_result: int = 0
     """Number of keys (of whole rows, without keys) that the result has more than once."""
-    duplicate_keys_in_production: int = 0
-    """The same of production."""
+    duplicate_keys_in_other: int = 0
+    """The same of the other side."""
     samples: list[Sample] = field(default_factory=list)
 
     @property
@@ -96,7 +97,7 @@ class Found:
 def compare(
     spark: SparkSession,
     result: tuple[DataFrame, Column],
-    production: tuple[DataFrame, Column],
+    other: tuple[DataFrame, Column],
     wish: Wish,
     *,
     rows: int,
@@ -112,7 +113,7 @@ def compare(
         rows: how many rows there may be on both sides.
     """
     spark.conf.set("spark.sql.shuffle.partitions", _tasks(spark, rows))
-    sides = _digested(result, wish), _digested(production, wish)
+    sides = _digested(result, wish), _digested(other, wish)
     counted = _counted(*sides).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         found = _totals(counted)
@@ -130,12 +131,13 @@ def _digested(side: tuple[DataFrame, Column], wish: Wish) -> DataFrame:
     """The rows with digests of their key and of everything that is compared."""
     frame, bucket = side
     kinds = {each.name: each.dataType for each in wish.schema}
+    values = {name: _column(name).cast(kind) for name, kind in kinds.items()}
     identity = wish.keys or wish.compared
-    key = digest(canonical(_column(name), kinds[name]) for name in identity)
-    row = digest(canonical(_column(name), kinds[name]) for name in wish.compared)
+    key = digest(canonical(values[name], kinds[name]) for name in identity)
+    row = digest(canonical(values[name], kinds[name]) for name in wish.compared)
     named = zip((*_KEY, *_ROW), (*key, *row), strict=True)
     # by number: two names may differ only in letters that Spark takes for the same, or have dots
-    whole = (_column(each).alias(f"c{place}") for place, each in enumerate(wish.schema.names))
+    whole = (values[each].alias(f"c{place}") for place, each in enumerate(wish.schema.names))
     return frame.select(
         F.struct(*whole).alias("row"),
         bucket.alias(_BUCKET),
@@ -143,11 +145,11 @@ def _digested(side: tuple[DataFrame, Column], wish: Wish) -> DataFrame:
     )
 
 
-def _counted(result: DataFrame, production: DataFrame) -> DataFrame:
+def _counted(result: DataFrame, other: DataFrame) -> DataFrame:
     """By key, how often both sides have it, and how many equal rows. Keys of which all rows match
     are counted together.
     """
-    both = _marked(result, 1, 0).unionAll(_marked(production, 0, 1)).repartition(*_KEY)
+    both = _marked(result, 1, 0).unionAll(_marked(other, 0, 1)).repartition(*_KEY)
     by_row = both.groupBy(*_KEY, *_ROW).agg(
         F.sum(_OURS).alias(_OURS), F.sum(_THEIRS).alias(_THEIRS), F.min(_BUCKET).alias(_BUCKET)
     )
@@ -190,7 +192,7 @@ def _totals(counted: DataFrame) -> Found:
             row["matching"], row["different"], row["missing"], row["extra"]
         )
         found.duplicate_keys_in_result += row["ours_twice"]
-        found.duplicate_keys_in_production += row["theirs_twice"]
+        found.duplicate_keys_in_other += row["theirs_twice"]
     return found
 
 
@@ -322,14 +324,12 @@ def _in_words(sample: Column, schema: StructType) -> Column:
 
 
 def _sample(row: Row, wish: Wish) -> Sample:
-    result, production = (
+    result, other = (
         None if values is None else dict(zip(wish.schema.names, values, strict=True))
         for values in (row["row_0"], row["row_1"])
     )
     apart = zip(wish.compared, row["differs"], strict=True)
-    return Sample(
-        row["kind"], result, production, tuple(name for name, differs in apart if differs)
-    )
+    return Sample(row["kind"], result, other, tuple(name for name, differs in apart if differs))
 
 
 def _some_of_each(samples: Iterable[Sample]) -> list[Sample]:

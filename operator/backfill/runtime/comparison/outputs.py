@@ -1,9 +1,11 @@
-"""Compares the outputs of a run with production, once all steps are committed."""
+"""Compares the outputs of a run with production or with their references, once all steps are
+committed.
+"""
 
 import logging
 from datetime import UTC, datetime
 
-from pyiceberg.table import Table
+from pyiceberg.schema import Schema
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -14,19 +16,19 @@ from backfill.api.quantities import to_us
 from backfill.api.spec import Window
 from backfill.api.validation import settings_digest
 from backfill.iceberg.tables import Catalogs
-from backfill.outputs.comparable import check_comparison
+from backfill.outputs.comparable import check_comparison, compared_schema
+from backfill.outputs.compared_tables import other_table, own_table
 from backfill.outputs.result import Result
 from backfill.outputs.staging import branch_head, lost
-from backfill.outputs.window import WindowRows, window_rows
 from backfill.protocol.split_assignment import OutputComparison
 from backfill.runtime.batch.own_jobs import cancelled_by, own_session
 from backfill.runtime.comparison.compare import Wish, compare
 from backfill.runtime.comparison.report import Clues, Report
-from backfill.runtime.comparison.sides import Side, rows_of, side_of, time_of
+from backfill.runtime.comparison.sides import rows_of, side_of, time_of
 from backfill.runtime.queries.causes import cause_of, lasting_cause
 from backfill.runtime.queries.run import Run
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.source.data_source import source_schema
+from backfill.runtime.source.schemas import spark_schema, with_moments
 
 _HOUR_US = 3_600_000_000
 _MOST_STRETCHES = 240
@@ -85,40 +87,61 @@ def _compare(
             raise
         problem = lasting[1].removeprefix("spec.sources: ")  # what tasks read is a source for them
     _log.error("the output %s cannot be compared: %s", output.name, problem)
-    return OutputComparison(output=output.name, settings=settings_digest(output), problem=problem)
+    return OutputComparison(
+        output=output.name,
+        settings=settings_digest(output),
+        reference=output.reference_table,
+        problem=problem,
+    )
 
 
 def compare_output(
     spark: SparkSession, settings: RuntimeSettings, output: Output, clues: Clues
 ) -> OutputComparison:
-    """Compares the staged result of an output with the present rows of its table, and writes the
-    report.
+    """Compares the staged result of an output with the present rows of its table, or of its
+    reference, and writes the report.
 
     Raises:
         BadInput: the rows cannot be compared as the Backfill asks.
         ResultLost: there is no staged result any more.
     """
-    table = Catalogs().load_table(output.table, "spec.outputs")
-    rows = _checked(table, output, settings)
+    field = f"spec.outputs[{settings.outputs.index(output)}]"
+    catalogs = Catalogs()
+    table = catalogs.load_table(output.table, "spec.outputs")
+    if problems := list(check_comparison(table.schema(), output, field)):
+        raise BadInput(problems)
+    ours = own_table(table, output, settings.window, field)
+    theirs = other_table(catalogs, table, output, settings.window, field)
     result = Result(
         settings.namespace, settings.backfill, settings.uid, settings.plan_id, output.name
     )
     head = branch_head(table.metadata, result)
     if head is None:
         raise lost(output.table, result)
-    current = table.metadata.current_snapshot_id
-    sides = (
-        side_of(table, output, rows, head.snapshot_id),
-        side_of(table, output, rows, current),
-    )
-    wish = wish_of(sides[0], output)
+    current = theirs.table.metadata.current_snapshot_id
+    common = compared_schema(table.schema(), theirs.table.schema())
+    names = {each.name for each in common.fields}
+    sides = [
+        (of, side_of(of.table, of.output, of.rows, snapshot_id, names))
+        for of, snapshot_id in ((ours, head.snapshot_id), (theirs, current))
+    ]
     width_us = stretch_us(settings.window)
     start_us, tasks = to_us(settings.window.start), spark.sparkContext.defaultParallelism
-    frames = [rows_of(spark, side, rows, tasks) for side in sides]
-    staged, production = ((frame, _stretch(frame, output, start_us, width_us)) for frame in frames)
-    found = compare(spark, staged, production, wish, rows=sum(side.rows for side in sides))
-    now = datetime.now(UTC)
-    report = Report(settings, output, found, width_us, head.snapshot_id, current, now, clues)
+    frames = [(of.output, rows_of(spark, side, of.rows, tasks)) for of, side in sides]
+    staged, other = ((frame, _stretch(frame, of, start_us, width_us)) for of, frame in frames)
+    wish, most = wish_of(common, output), sum(side.rows for _, side in sides)
+    found = compare(spark, staged, other, wish, rows=most)
+    report = Report(
+        settings,
+        output,
+        found,
+        width_us,
+        head.snapshot_id,
+        current,
+        datetime.now(UTC),
+        clues,
+        _only_in(theirs.table.schema(), table.schema()),
+    )
     counts = found.counts
     return OutputComparison(
         output=output.name,
@@ -127,19 +150,25 @@ def compare_output(
         different=counts.different,
         missing=counts.missing,
         extra=counts.extra,
-        duplicate_keys=found.duplicate_keys_in_production if wish.keys else 0,
+        duplicate_keys=found.duplicate_keys_in_other if wish.keys else 0,
+        reference=output.reference_table,
         snapshot_id=current,
         report=report.write(settings.plan_workspace),
     )
 
 
-def wish_of(side: Side, output: Output) -> Wish:
-    """What is compared of an output."""
-    wanted, schema = output.validate_ or Validate(), source_schema(side.table, with_record=False)
-    keys = output.compared_keys
+def _only_in(one: Schema, other: Schema) -> tuple[str, ...]:
+    known = {each.name for each in other.fields}
+    return tuple(each.name for each in one.fields if each.name not in known)
+
+
+def wish_of(schema: Schema, output: Output) -> Wish:
+    """What is compared of an output, of these columns that both sides have."""
+    wanted, keys = output.validate_ or Validate(), output.compared_keys
+    both = with_moments(spark_schema(schema, output.table))
     apart = {*keys, *wanted.ignore}
-    compared = tuple(name for name in schema.names if name not in apart)
-    return Wish(schema, keys, compared, wanted.tolerance)
+    compared = tuple(name for name in both.names if name not in apart)
+    return Wish(both, keys, compared, wanted.tolerance)
 
 
 def stretch_us(window: Window) -> int:
@@ -151,15 +180,3 @@ def stretch_us(window: Window) -> int:
 def _stretch(frame: DataFrame, output: Output, start_us: int, width_us: int) -> Column:
     since = time_of(frame, output) - start_us
     return F.floor(since.cast("decimal(20, 0)") / width_us).cast("int")
-
-
-def _checked(table: Table, output: Output, settings: RuntimeSettings) -> WindowRows:
-    """The window's rows of an output that can be compared."""
-    field = f"spec.outputs[{settings.outputs.index(output)}]"
-    problems = list(check_comparison(table.schema(), output, field))
-    rows = window_rows(table.schema(), output, settings.window, field)
-    if rows is None:
-        raise AssertionError("validate needs timestampColumn")
-    if problems:
-        raise BadInput(problems)
-    return rows

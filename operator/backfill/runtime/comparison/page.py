@@ -10,13 +10,9 @@ from typing import Any, Final
 
 from backfill.api.base import printable
 from backfill.api.quantities import count as in_words
-from backfill.runtime.comparison.causes import causes
+from backfill.runtime.comparison.causes import causes, other_side
 
-_KINDS: Final = (
-    ("different", "different"),
-    ("missing", "only in production"),
-    ("extra", "only in the result"),
-)
+_KINDS: Final = ("different", "missing", "extra")
 _WIDTH, _HEIGHT, _GAP = 960, 160, 1
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1c2024; --dim: #5b6470; --paper: #fff; --line: #d9dee5;
@@ -63,16 +59,16 @@ td.apart { font-weight: 600; }
 
 def page(document: Mapping[str, Any]) -> str:
     """The page for a report in its stored form."""
-    name = f"{document['backfill']}: {document['output']} compared with production"
+    name = f"{document['backfill']}: {document['output']} compared with {_named(document)}"
     parts = (
         f"<h1>{_text(name)}</h1>",
         f'<p class="dim">{_text(_about(document))}</p>',
         _verdict(document),
-        _tiles(document["rows"]),
+        _tiles(document),
         _told("What to look at first", causes(document)),
         _by_time(document),
         _by_column(document),
-        *(_samples(document, kind, words) for kind, words in _KINDS),
+        *(_samples(document, kind) for kind in _KINDS),
         _facts(document),
     )
     return (
@@ -94,16 +90,17 @@ def _about(document: Mapping[str, Any]) -> str:
 def _verdict(document: Mapping[str, Any]) -> str:
     rows, least = document["rows"], document["validate"]["minMatch"]
     compared = sum(rows[kind] for kind in ("matching", "different", "missing", "extra"))
-    told = f"{document['match']} % of {compared:,} rows match production"
+    told = f"{document['match']} % of {compared:,} rows match {_the(document)}"
     short = "" if document["reachesMinMatch"] else " short"
     limit = "below" if short else "not below"
     return f'<p class="verdict{short}">{_text(told)}, {limit} minMatch ({_text(least)} %).</p>'
 
 
-def _tiles(rows: Mapping[str, int]) -> str:
+def _tiles(document: Mapping[str, Any]) -> str:
+    rows = document["rows"]
     tiles = (
-        f'<div class="{kind}"><b>{rows[kind]:,}</b>{words}</div>'
-        for kind, words in (("matching", "matching"), *_KINDS)
+        f'<div class="{kind}"><b>{rows[kind]:,}</b>{_words(document, kind)}</div>'
+        for kind in ("matching", *_KINDS)
     )
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
@@ -118,16 +115,18 @@ def _told(title: str, sentences: Sequence[str]) -> str:
 def _by_time(document: Mapping[str, Any]) -> str:
     """Bars of what does not match, over the whole window."""
     stretches, count = document["byTime"], document["stretches"]
-    most = max((sum(each[kind] for kind, _ in _KINDS) for each in stretches), default=0)
+    most = max((sum(each[kind] for kind in _KINDS) for each in stretches), default=0)
     if not most:
         return ""
     width = _WIDTH / max(count, 1)
     bars = []
     for each in stretches:
         top = float(_HEIGHT)
-        told = ", ".join(f"{each[kind]:,} {words}" for kind, words in _KINDS if each[kind])
+        told = ", ".join(
+            f"{each[kind]:,} {_words(document, kind)}" for kind in _KINDS if each[kind]
+        )
         shapes = []
-        for kind, _ in _KINDS:
+        for kind in _KINDS:
             height = (_HEIGHT - 10) * each[kind] / most
             top -= height
             shapes.append(
@@ -137,7 +136,7 @@ def _by_time(document: Mapping[str, Any]) -> str:
         bars.append(f"<g><title>{_text(each['start'])}: {_text(told)}</title>{''.join(shapes)}</g>")
     window, seconds = document["window"], document["stretchSeconds"]
     hours = "an hour" if seconds == 3600 else f"{seconds // 3600:,} hours"
-    legend = "".join(f'<span class="{kind}"></span>{words}' for kind, words in _KINDS)
+    legend = "".join(f'<span class="{kind}"></span>{_words(document, kind)}' for kind in _KINDS)
     return (
         "<h2>When rows differ</h2><figure>"
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="Rows that do not match, by'
@@ -164,24 +163,25 @@ def _by_column(document: Mapping[str, Any]) -> str:
     )
 
 
-def _samples(document: Mapping[str, Any], kind: str, words: str) -> str:
+def _samples(document: Mapping[str, Any], kind: str) -> str:
+    words = _words(document, kind)
     samples = [each for each in document["samples"] if each["kind"] == kind]
     if not samples:
         return ""
     title = f"<h2>{words[0].upper()}{words[1:]}: {len(samples)} of {document['rows'][kind]:,}</h2>"
     if kind == "different":
-        return title + _pairs(samples, document["validate"].get("keys", ()))
-    side = "production" if kind == "missing" else "result"
+        return title + _pairs(document, samples)
+    side = other_side(document) if kind == "missing" else "result"
     names = list(samples[0][side])
     rows = ("".join(_value(each[side][name]) for name in names) for each in samples)
     return title + _table(names, rows)
 
 
-def _pairs(samples: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> str:
+def _pairs(document: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> str:
     """Pairs of rows: their keys, and the columns in which they differ."""
-    rows = []
+    rows, keys = [], document["validate"].get("keys", ())
     for each in samples:
-        ours, theirs = each["result"], each["production"]
+        ours, theirs = each["result"], each[other_side(document)]
         apart = [name for name in each["differs"] if name not in keys]
         for number, name in enumerate(apart):
             shown = "".join(_value(ours[key]) if number == 0 else "<td></td>" for key in keys)
@@ -189,20 +189,22 @@ def _pairs(samples: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> str:
                 f'{shown}<td class="value apart">{_text(name)}</td>'
                 f"{_value(ours[name])}{_value(theirs[name])}"
             )
-    return _table([*keys, "column", "in the result", "in production"], rows)
+    return _table([*keys, "column", "in the result", f"in {_the(document)}"], rows)
 
 
 def _facts(document: Mapping[str, Any]) -> str:
-    wanted = document["validate"]
+    wanted, side, the = document["validate"], other_side(document), _the(document)
+    only_there = ", ".join(document.get("columnsOnlyInReference", ()))
     tolerances = (f"{name}: {value}" for name, value in wanted.get("tolerance", {}).items())
     facts = {
         "keys": ", ".join(wanted.get("keys", ())) or "none; rows are compared as a multiset",
         "ignored columns": ", ".join(wanted.get("ignore", ())) or "none",
         "tolerances": ", ".join(tolerances) or "none",
+        **({"columns that only the reference has": only_there} if only_there else {}),
         "rows of the result": f"{document['rows']['result']:,}",
-        "rows of production": f"{document['rows']['production']:,}",
+        f"rows of {the}": f"{document['rows'][side]:,}",
         "snapshot of the result": document["resultSnapshotId"],
-        "snapshot of production": document["productionSnapshotId"] or "none",
+        f"snapshot of {the}": document[f"{side}SnapshotId"] or "none",
         "compared at": document["comparedAt"],
     }
     rows = "".join(
@@ -210,6 +212,24 @@ def _facts(document: Mapping[str, Any]) -> str:
         for name, fact in facts.items()
     )
     return f'<h2>What was compared</h2><div class="scroll"><table>{rows}</table></div>'
+
+
+def _the(document: Mapping[str, Any]) -> str:
+    return "production" if other_side(document) == "production" else "the reference"
+
+
+def _named(document: Mapping[str, Any]) -> str:
+    reference = document["validate"].get("reference")
+    return f"{_the(document)} {reference['table']}" if reference else _the(document)
+
+
+def _words(document: Mapping[str, Any], kind: str) -> str:
+    match kind:
+        case "missing":
+            return f"only in {_the(document)}"
+        case "extra":
+            return "only in the result"
+    return kind
 
 
 def _table(names: Sequence[str], rows: Iterable[str]) -> str:

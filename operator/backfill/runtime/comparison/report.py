@@ -40,9 +40,11 @@ class Report:
     stretch_us: int
     """Length of the stretches of time that figures are given for."""
     result_snapshot_id: int
-    production_snapshot_id: int | None
+    other_snapshot_id: int | None
     compared_at: datetime
     clues: Clues = Clues()
+    only_in_reference: tuple[str, ...] = ()
+    """Columns that are not compared, because only the reference has them."""
 
     def write(self, plan: Workspace) -> str:
         """Writes the report, and returns the location of the page. The JSON file is beside it."""
@@ -61,6 +63,8 @@ class Report:
         counts = found.counts
         compared = Comparison(settings=settings_digest(self.output), **asdict(counts))
         wanted = wanted.model_copy(update={"keys": self.output.compared_keys})
+        other = "production" if self.output.reference is None else "reference"
+        only_there = {"columnsOnlyInReference": self.only_in_reference}
         return {
             "backfill": self.settings.backfill,
             "namespace": self.settings.namespace,
@@ -69,22 +73,23 @@ class Report:
             "window": {"start": format_time(window.start), "end": format_time(window.end)},
             "comparedAt": format_time(self.compared_at),
             "resultSnapshotId": self.result_snapshot_id,
-            "productionSnapshotId": self.production_snapshot_id,
+            f"{other}SnapshotId": self.other_snapshot_id,
             "validate": wanted.to_manifest(),
             "match": percentage(compared),
             "reachesMinMatch": reaches(compared, wanted.min_match),
             "rows": {
                 "result": counts.matching + counts.different + counts.extra,
-                "production": counts.matching + counts.different + counts.missing,
+                other: counts.matching + counts.different + counts.missing,
                 **asdict(counts),
             },
             "duplicateKeys": {
                 "result": found.duplicate_keys_in_result,
-                "production": found.duplicate_keys_in_production,
+                other: found.duplicate_keys_in_other,
             },
             "missingInput": self.clues.missing_input,
             "inputNotes": self.clues.input_notes,
             "rowsArrivedLate": self.clues.arrived_late,
+            **(only_there if self.output.reference else {}),
             "byColumn": found.columns,
             "byTime": [
                 {
@@ -100,7 +105,7 @@ class Report:
                 {
                     "kind": sample.kind,
                     "result": sample.result,
-                    "production": sample.production,
+                    other: sample.other,
                     "differs": sample.differs,
                 }
                 for sample in found.samples

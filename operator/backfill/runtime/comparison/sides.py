@@ -1,10 +1,12 @@
-"""The two sides of a comparison: the rows of the window in two snapshots of an output's table, as
-batch DataFrames in the table's present columns.
+"""The two sides of a comparison: the rows of the window in a snapshot of the output's table, and in
+another one of it or of the reference, as batch DataFrames in the tables' present columns.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from pyiceberg.exceptions import ResolveError
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -38,13 +40,25 @@ class Side:
         return sum(split.rows for split in self.splits)
 
 
-def side_of(table: Table, output: Output, rows: WindowRows, snapshot_id: int | None) -> Side:
+def side_of(
+    table: Table,
+    output: Output,
+    rows: WindowRows,
+    snapshot_id: int | None,
+    columns: Collection[str],
+) -> Side:
     """The files of a snapshot that may hold rows of the window; none without a snapshot.
+
+    Args:
+        columns: those to read, at the top of rows, with the one that tells the time.
 
     Raises:
         BadInput: they cannot be read.
     """
-    found = source_table(table, output, rows, snapshot_id)
+    read = (each for each in table.schema().fields if each.name in {*columns, rows.path[0]})
+    found = replace(
+        source_table(table, output, rows, snapshot_id), schema_json=Schema(*read).model_dump_json()
+    )
     if snapshot_id is None:
         return Side(found, ())
     try:

@@ -348,16 +348,16 @@ class Run(ProgramRun):
 
     @property
     def comparing(self) -> str:
-        """Output whose result is being compared with production; otherwise empty."""
+        """Output whose result is being compared; otherwise empty."""
         return self._comparing
 
     @property
     def comparisons(self) -> tuple[OutputComparison, ...]:
-        """Results that were compared with production."""
+        """Results that were compared."""
         return self._comparisons
 
     def compares(self, output: str) -> None:
-        """Records that the result of an output is being compared with production."""
+        """Records that the result of an output is being compared."""
         self._comparing = output
 
     def compared(self, comparison: OutputComparison) -> None:

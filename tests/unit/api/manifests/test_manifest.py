@@ -177,6 +177,16 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
             'spec.sources[0].table: "raw.impressions" does not have the required form; '
             "write it as catalog.namespace.table, the catalog in ASCII letters and digits",
         ),
+        "a comparison with a reference that is not named": (
+            {"outputs__0__validate": {"against": "Reference"}},
+            "spec.outputs[0].validate: reference goes with against: Reference, and against:"
+            " Reference needs it",
+        ),
+        "a reference that is not compared with": (
+            {"outputs__0__validate": {"reference": {"table": "lake.audit.summary"}}},
+            "spec.outputs[0].validate: reference goes with against: Reference, and against:"
+            " Reference needs it",
+        ),
         "a number for text": (
             {"outputs__0__validate": {"minMatch": 99.9}},
             "spec.outputs[0].validate.minMatch: 99.9 is a number, not text; put it in quotes:"

@@ -17,6 +17,10 @@ def spec(changes: dict[str, Any] | None = None) -> BackfillSpec:
     return read_json(Backfill, changed(BACKFILL, places)).spec
 
 
+def against(table: str) -> dict[str, Any]:
+    return {"against": "Reference", "reference": {"table": table}}
+
+
 OFFSETS = {"partitionColumn": "p", "offsetColumn": "o"}
 LIVE_SOURCES = {
     "sources.0.kafka": OFFSETS,
@@ -196,8 +200,22 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a comparison of rows that no time tells apart": (
         {"outputs.0.timestampColumn": None, "outputs.0.validate": {"minMatch": "99.9"}},
         [
-            "spec.outputs[0].timestampColumn: is missing, validate needs it to know which rows of"
-            " production to compare with"
+            "spec.outputs[0].timestampColumn: is missing, validate needs it to know which rows to"
+            " compare"
+        ],
+    ),
+    "a comparison of a table with itself": (
+        {"outputs.0.validate": against("lake.ops.summary")},
+        [
+            'spec.outputs[0].validate.reference.table: "lake.ops.summary" is the table of the output'
+            " itself; leave reference out, and compare with it by against: Production"
+        ],
+    ),
+    "a reference in a catalog that nobody gives": (
+        {"catalogs": [{"name": "lake"}], "outputs.0.validate": against("audit.ops.summary")},
+        [
+            'spec.outputs[0].validate.reference.table: "audit.ops.summary" is in a catalog that'
+            " spec.catalogs does not list; add audit to spec.catalogs"
         ],
     ),
     "a tolerance between rows that nothing pairs": (
@@ -304,6 +322,7 @@ def test_a_broken_rule_is_told(broken: str) -> None:
             "outputs.0.publish": {"mode": "Upsert"},
             "outputs.0.validate": {"tolerance": {"c": "0.1"}},
         },
+        "a comparison with another table": {"outputs.0.validate": against("lake.audit.summary")},
         "keys for a comparison only": {
             "outputs.0.keys": ["a"],
             "outputs.0.validate": {"keys": ["b"], "ignore": ["a"]},

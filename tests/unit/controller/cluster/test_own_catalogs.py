@@ -10,6 +10,7 @@ import pytest
 from backfill.api.backfill import Backfill, ObjectMeta
 from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BadInput
+from backfill.api.output import Output
 from backfill.api.spec import BackfillSpec
 from backfill.controller.cluster.credentials import catalog_credentials, with_own_catalogs
 from backfill.kube.client import Cluster
@@ -43,6 +44,15 @@ def test_a_backfill_without_secrets_has_those_of_the_operators_catalogs_that_it_
         "lake": lake,
         "elsewhere": GivenCatalog({}, own=True),
     }
+
+
+def test_a_catalog_that_only_a_reference_is_in_is_given_as_well(mounted: Path) -> None:
+    validate = {"against": "Reference", "reference": {"table": "sea.audit.clicks"}}
+    output = {"name": "o", "table": "lake.ops.o", "timestampColumn": "at", "validate": validate}
+    compares = spec("lake").model_copy(update={"outputs": (Output.model_validate(output),)})
+    catalogs = with_own_catalogs(compares, {}, mounted)
+    assert set(catalogs) == {"lake", "sea"}
+    assert catalogs["sea"].properties["credential"] == "of the sea"
 
 
 @pytest.mark.parametrize("name", ["lake", "LAKE", "la\N{KELVIN SIGN}e"])

@@ -35,6 +35,7 @@ from situations import (
 )
 
 KEYED = {"keys": ["id"], "minMatch": "99.9"}
+REFERENCE = {"against": "Reference", "reference": {"table": "lake.audit.counts"}}
 EXITED = DriverState("Exited", exit_status=0)
 
 
@@ -139,6 +140,31 @@ def test_a_result_that_does_not_match_waits_and_says_what_differs() -> None:
     ) in waits.message.splitlines()
 
 
+def test_a_reference_is_named_wherever_the_result_is_compared_with_it() -> None:
+    wish = {**KEYED, **REFERENCE}
+    outputs = [output(wish, "Replace")]
+    running = observed(
+        backfill(planned(attempts=(attempt(),), committed=STEPS), outputs=outputs),
+        driver=DriverState("Running"),
+        report=reported("Running", STEPS + 1, comparing="counts"),
+        assignment=assigned(released=STEPS),
+    )
+    told = condition(decide(running), ConditionType.VALIDATED)
+    assert told.message == "comparing counts with the reference lake.audit.counts"
+    found = compared(wish, matching=999, missing=1, reference="lake.audit.counts")
+    decision = decide(observed(backfill(settled(found), outputs=outputs)))
+    assert publishes(decision), "it counts as validated, so that Replace needs no approval"
+    assert condition(decision, ConditionType.VALIDATED).message == (
+        "counts: 99.9 % of 1,000 rows match the reference lake.audit.counts (1 only in the"
+        " reference); report: /work/r.json"
+    )
+    failed = compared(wish, problem="it has equality deletes", reference="lake.audit.counts")
+    decision = decide(observed(backfill(settled(failed), outputs=outputs)))
+    assert condition(decision, ConditionType.VALIDATED).message == (
+        "counts could not be compared with the reference lake.audit.counts: it has equality deletes"
+    )
+
+
 def test_a_person_may_publish_it_all_the_same_once_it_waits() -> None:
     resource = backfill(settled(compared(missing=5)), outputs=[output()])
     assert undecidable(resource, Verdict.APPROVE), "what does not match is unknown yet"
@@ -193,7 +219,7 @@ def test_what_a_driver_has_compared_is_recorded() -> None:
 def test_an_attempt_that_did_not_compare_has_failed_and_another_follows() -> None:
     decision = finishing()
     assert decision.status.attempts[-1].outcome == "Failed"
-    assert "without comparing counts with production" in decision.status.attempts[-1].message
+    assert "without comparing the result of counts" in decision.status.attempts[-1].message
     assert condition(decision, ConditionType.RUNNING).reason == Reason.BACKING_OFF
 
 
@@ -209,10 +235,12 @@ def test_it_is_said_that_a_driver_compares() -> None:
     )
     told = condition(decision, ConditionType.VALIDATED)
     assert (told.status, told.reason) == ("Unknown", Reason.COMPARING)
+    assert told.message == "comparing counts with production"
 
 
 @pytest.mark.parametrize(
-    "validate", [{"keys": ["id"], "ignore": ["written"]}, {"keys": ["id", "at"]}, {}]
+    "validate",
+    [{"keys": ["id"], "ignore": ["written"]}, {"keys": ["id", "at"]}, {}, {**KEYED, **REFERENCE}],
 )
 def test_a_result_is_compared_anew_if_another_comparison_is_asked_for(
     validate: dict[str, Any],

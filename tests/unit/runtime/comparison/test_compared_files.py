@@ -35,7 +35,7 @@ def test_files_of_another_format_are_named_with_a_fix(
     assert inside is not None
     snapshot = table.metadata.current_snapshot_id
     with pytest.raises(BadInput, match=r"not Parquet, but orc.*; rewrite them as Parquet"):
-        side_of(table, output, inside, snapshot)
+        side_of(table, output, inside, snapshot, ["at"])
 
 
 def test_a_column_that_was_renamed_meanwhile_is_named_with_its_field(lake: Catalog) -> None:

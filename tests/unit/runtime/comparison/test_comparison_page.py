@@ -135,7 +135,7 @@ def test_what_the_figures_tell_is_said(found: Found, said: str) -> None:
 def test_duplicates_and_a_column_that_always_differs_are_told() -> None:
     found = compared(h4=Counts(50, 3, 2, 2))
     found.columns = {"written": 3, "plays": 0}
-    found.duplicate_keys_in_production = 2
+    found.duplicate_keys_in_other = 2
     told = causes(report(found).document())
     assert told[0].startswith("2 keys occur more than once in production")
     assert "only in written" in told[1]
@@ -171,7 +171,7 @@ def test_without_keys_a_column_may_keep_all_rows_from_being_equal() -> None:
 
 def test_nothing_is_said_of_what_is_equal() -> None:
     found = compared(h4=Counts(50))
-    found.duplicate_keys_in_production = 2
+    found.duplicate_keys_in_other = 2
     assert causes(report(found).document()) == []
 
 
@@ -216,3 +216,41 @@ def test_one_late_row_is_one() -> None:
         if "late" in cause
     )
     assert told.startswith("1 row of the input was so late that a stream drops it. The result has")
+
+
+def test_a_reference_is_named_where_production_would_be(tmp_path: Path) -> None:
+    found = compared(h0=Counts(5, 1, 1, 1))
+    found.columns, found.duplicate_keys_in_other = {"plays": 1}, 2
+    row = {"id": "1", "plays": "1"}
+    found.samples = [
+        Sample("different", row, row, ("plays",)),
+        Sample("missing", None, row, ()),
+        Sample("extra", row, None, ()),
+    ]
+    table = "lake.audit.<b>"
+    wish = {"against": "Reference", "reference": {"table": table}}
+    text = written(found, tmp_path, **wish)
+    assert "production" not in text.lower()
+    assert "again: summary compared with the reference lake.audit.&lt;b&gt;" in text
+    assert "62.5 % of 8 rows match the reference, below minMatch" in text
+    assert "snapshot of the reference" in text
+    document = report(found, **wish).document()
+    assert (document["referenceSnapshotId"], document["rows"]["reference"]) == (8, 7)  # type: ignore[index]
+    assert "production" not in str(document).lower()
+
+
+def test_causes_that_production_has_are_not_said_of_a_reference() -> None:
+    wish: dict[str, Any] = {"against": "Reference", "reference": {"table": "lake.audit.summary"}}
+    for counts in (
+        Counts(0, 0, 0, 3),
+        Counts(5, 0, 3),
+        Counts(5, 0, 0, 3),
+        Counts(0, 0, 3, 3),
+        Counts(5, 3, 1),
+    ):
+        found = compared(h4=counts)
+        found.duplicate_keys_in_other = 1
+        for keys in ((), ["id"]):
+            told = causes(report(found, Clues(arrived_late=3), keys, **wish).document())
+            assert told
+            assert not any("production" in cause.lower() for cause in told)
