@@ -231,6 +231,11 @@ def test_a_reader_of_the_report_sees_which_rows_differ_and_in_what(
     assert (four["result"]["amount"], four["production"]["amount"]) == (None, "4.0")
 
 
+def nested(number: pa.DataType, ratio: pa.DataType) -> pa.DataType:
+    parts = {"a": number, "b": pa.list_(number), "c": pa.map_(pa.string(), ratio)}
+    return pa.struct(list(parts.items()))
+
+
 def test_a_reference_of_other_types_is_compared_by_what_both_have(
     spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,12 +246,16 @@ def test_a_reference_of_other_types_is_compared_by_what_both_have(
         (3, 23.5, 3.5, 0, "us"),  # only here
         (5, 24, 5.5, 0, "us"),  # after the window
     )
+    deep = [{"a": 1, "b": [1, None], "c": {"x": 0.5}}, None, None, None]
+    staged = staged.append_column("deep", pa.array(deep, nested(pa.int32(), pa.float32())))
     reference = pa.table(
         {
             "note": pa.array([{"by": "batch"}] * 4),
             "id": pa.array([1, 2, 4, 6], pa.int32()),
             "amount": pa.array([1.5, 2.0, 4.5, 6.5], pa.float32()),
             "seen": pa.array([START] * 4, pa.timestamp("us", "UTC")),
+            "deep": pa.array(deep, nested(pa.int64(), pa.float64())),
+            "written": pa.array([7] * 4),
             "epoch.ms": pa.array(
                 [int(START.timestamp() * 1_000) + 3_600_000 * hour for hour in (0, 1, 2, 24)]
             ),
@@ -264,7 +273,9 @@ def test_a_reference_of_other_types_is_compared_by_what_both_have(
         },
         "ignore": ["at", "written"],
     }
-    run, output = staged_and_production(lake, staged, some(), tmp_path, keys=["id"], **wish)
+    run, output = staged_and_production(
+        lake, staged, staged.slice(0, 0), tmp_path, keys=["id"], **wish
+    )
     compared = compare_output(spark.newSession(), run, output, Clues())
     assert not compared.problem
     assert (compared.matching, compared.different) == (1, 1)
@@ -274,7 +285,7 @@ def test_a_reference_of_other_types_is_compared_by_what_both_have(
     report = json.loads(Path(compared.report).with_suffix(".json").read_bytes())
     assert report["referenceSnapshotId"] == read
     assert report["columnsOnlyInReference"] == ["note", "epoch.ms"]
-    assert report["byColumn"] == {"amount": 1, "seen": 0}
+    assert report["byColumn"] == {"amount": 1, "seen": 0, "deep": 0}
     assert [each["start"][11:13] for each in report["byTime"]] == ["00", "01", "02", "23"]
     different, missing, extra = report["samples"]
     assert (different["result"]["amount"], different["reference"]["amount"]) == ("2.5", "2.0")
@@ -283,6 +294,10 @@ def test_a_reference_of_other_types_is_compared_by_what_both_have(
     gone = compared_by_a_driver(spark, run)
     assert gone.reference == "lake.audit.events"
     assert gone.problem.startswith("spec.outputs[0].validate.reference.table: table lake.audit.ev")
+    wish["reference"] = {"table": "elsewhere.audit.events"}
+    asked = {**output.to_manifest(), "validate": {**wish, "keys": ["id"]}}
+    unknown = run.model_copy(update={"outputs": (Output.model_validate(asked),)})
+    assert "elsewhere" in compared_by_a_driver(spark, unknown).problem
 
 
 @pytest.mark.parametrize(
