@@ -18,7 +18,8 @@ echo "$name ends"
 case " $FAIL " in *" $name "*) exit 1;; esac
 """
 """A part that fails if it is one of ``$FAIL``."""
-_PARTS = ["lint", "lint-workflows", "verify", "images", "test", "test-chart", "test-apiserver"]
+_CHECKS = ["lint", "lint-workflows", "verify", ".venv/spark-classes.jsa"]
+_PARTS = [*_CHECKS, "images", "test", "test-chart", "test-apiserver"]
 
 
 @pytest.fixture
