@@ -1,6 +1,6 @@
-"""The operator's commits to the catalog, of which one is cut."""
+"""The operator's commits to the catalog, of which some are cut."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -12,19 +12,21 @@ from pyiceberg.exceptions import CommitFailedException
 Commit = Callable[[], Any]
 
 
-class CutCommit:
-    """Kills an operator at its nth commit: ``before`` it is made, or ``after``.
+class CutCommits:
+    """Kills an operator at some of the commits: ``before`` one is made, or ``after``.
 
     ``late``: before, and then it arrives right ahead of the next one, as from a process that has
     outlived its operator. ``too late``: it arrives right after the next one.
     """
 
-    def __init__(self, number: int, moment: str, drivers: Catalog):
-        """Commits through the catalog of the ``drivers`` are not the operator's."""
-        self._number, self._moment, self._drivers = number, moment, drivers
-        self._seen = 0
+    def __init__(self, numbers: Iterable[int], moment: str, drivers: Catalog):
+        """``numbers``: how many are made before those that are cut. Commits through the catalog of
+        the ``drivers`` are not the operator's.
+        """
+        self._numbers, self._moment, self._drivers = set(numbers), moment, drivers
         self._late: Commit | None = None
-        self.struck = False
+        self.made = 0
+        self.struck: list[int] = []
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Stands between every catalog and its database from now on."""
@@ -37,11 +39,15 @@ class CutCommit:
 
         monkeypatch.setattr(SqlCatalog, "commit_table", commit_table)
 
-    def _commit(self, commit: Commit) -> Any:
-        self._seen += 1
-        if self._seen != self._number:
+    def _commit(self, original: Commit) -> Any:
+        def commit() -> Any:
+            answer = original()
+            self.made += 1
+            return answer
+
+        if self.made not in self._numbers or self.made in self.struck:
             return self._with_late(commit)
-        self.struck = True
+        self.struck.append(self.made)
         if self._moment == "after":
             commit()
         elif self._moment != "before":
