@@ -26,11 +26,15 @@ from servers import Servers, running_servers
 from backfill.kube.client import Cluster
 from table_jobs import Clicks
 
+_LONG = "test_operator_"
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where there is no API server, one skipped test stands for all that need it, so that the
-    report has one line of it.
+    """Files that take minutes come first, so that no process is left alone with one at the end.
+    Where there is no API server, one skipped test stands for all that need it, so that the report
+    has one line of it.
     """
+    items.sort(key=lambda item: not item.path.name.startswith(_LONG))
     reason = _why_no_api_server()
     needing = [item for item in items if "cluster_admin" in getattr(item, "fixturenames", ())]
     if reason and needing:
