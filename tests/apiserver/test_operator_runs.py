@@ -11,7 +11,7 @@ from samples import BACKFILL, CONDITION, STATUS
 
 from backfill.kube.names import FINALIZER
 from manifests import changed
-from table_jobs import HOURS
+from table_jobs import HOURS, Clicks
 from waiting import PATIENCE_SECONDS, eventually
 
 RUNNING = {"applicationState": {"state": "RUNNING"}, "driverInfo": {}}
@@ -21,7 +21,7 @@ def test_a_backfill_is_planned_run_and_finished(
     admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path
 ) -> None:
     run = PlayedRun(admin, namespace, tmp_path)
-    run.create()
+    uid = run.create()["metadata"]["uid"]
     assert run.wait_for("Planned", "True") == "PlanReady"
     run.submit()
     run.replay()
@@ -51,6 +51,15 @@ def test_a_backfill_is_planned_run_and_finished(
         "it is counted as succeeded",
     )
     assert 'name="january"' not in operator.get("/metrics")
+    # every line about a Backfill names it, and none has a secret
+    lines = [line for line in operator.lines() if line["logger"].endswith("reconciles")]
+    named = {(line["namespace"], line["name"], line["uid"]) for line in lines}
+    assert named == {(namespace, "january", uid)}
+    assert not any(
+        secret in operator.log_file.read_text()
+        for secret in run.clicks.properties.values()
+        if "sqlite" in secret
+    )
 
 
 def test_state_goes_on_in_a_live_application_that_outlives_its_backfill(
@@ -93,30 +102,26 @@ def test_state_goes_on_in_a_live_application_that_outlives_its_backfill(
     assert admin.get(live).expect()["metadata"]["uid"] == created["metadata"]["uid"]
 
 
-def test_a_deleted_backfill_leaves_no_directory(
+def test_a_deleted_backfill_leaves_no_directory_unless_others_keep_something_there(
     admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path
 ) -> None:
-    run = PlayedRun(admin, namespace, tmp_path)
-    run.create()
-    run.wait_for("Planned", "True")
-    own = run.workspace / namespace / "january"
+    clicks = Clicks(tmp_path / "lake")
+    january, february = (
+        PlayedRun(admin, namespace, tmp_path, name, clicks) for name in ("january", "february")
+    )
+    for run in (january, february):
+        run.create()
+    for run in (january, february):
+        run.wait_for("Planned", "True")
+    own, shared = (run.workspace / namespace / run.name for run in (january, february))
     assert list(own.iterdir())
-    admin.delete(run.path).expect()
-    eventually(lambda: not admin.get(run.path).ok, "it is gone")
+    (shared / "note.txt").write_text("mine")
+    for run in (january, february):
+        admin.delete(run.path).expect()
+    eventually(lambda: not admin.get(january.path).ok, "it is gone")
     assert not own.exists()
-
-
-def test_what_others_keep_in_the_directory_of_a_deleted_backfill_stays(
-    admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path
-) -> None:
-    run = PlayedRun(admin, namespace, tmp_path)
-    run.create()
-    run.wait_for("Planned", "True")
-    note = run.workspace / namespace / "january" / "note.txt"
-    note.write_text("mine")
-    admin.delete(run.path).expect()
-    eventually(lambda: not admin.get(run.path).ok, "it is gone")
-    assert [left.name for left in note.parent.iterdir()] == [note.name]
+    eventually(lambda: not admin.get(february.path).ok, "the other one is gone")
+    assert [left.name for left in shared.iterdir()] == ["note.txt"]
 
 
 def test_an_operator_that_is_asked_to_end_leaves_the_driver_alone_and_the_next_one_goes_on(
@@ -170,26 +175,6 @@ def test_a_restart_writes_nothing_for_backfills_at_rest(
         _wait_for_turns(second, len(paths))
         assert set(second.requested()) == {"list"}
         assert [_version(admin, path) for path in paths] == versions
-
-
-def test_every_line_about_a_backfill_names_it(
-    admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path
-) -> None:
-    run = PlayedRun(admin, namespace, tmp_path)
-    uid = run.create()["metadata"]["uid"]
-    run.wait_for("Planned", "True")
-    lines = eventually(
-        lambda: [line for line in operator.lines() if line["logger"].endswith("reconciles")],
-        "it is logged",
-    )
-    assert {(line["namespace"], line["name"], line["uid"]) for line in lines} == {
-        (namespace, "january", uid)
-    }
-    assert not any(
-        secret in operator.log_file.read_text()
-        for secret in run.clicks.properties.values()
-        if "sqlite" in secret
-    )
 
 
 def _succeeded(admin: Rest, namespace: str, name: str) -> str:
