@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from backfill.runtime.live.observer import Observer, observe
 from small_java import JAVA_OPTIONS, PLANNED_NOT_COMPILED
+from waiting import eventually
 
 if __name__ == "__main__":
     settings = PLANNED_NOT_COMPILED | {
@@ -36,6 +37,8 @@ if __name__ == "__main__":
         except BaseException as error:
             traceback.print_exc()
             outcome = f"{type(error).__name__}: {error}"
+        # events come later than what they say
+        eventually(lambda: all(query.ended for query in observer.report().queries), "last events")
         print(
             json.dumps({"outcome": outcome, "report": observer.report().to_manifest()}), flush=True
         )

@@ -40,8 +40,10 @@ EVERY = timedelta(seconds=10)
 RETENTION = timedelta(days=36_500)
 """How long Kafka keeps clicks. Other topics are kept for good."""
 OTHER_TOPICS = {"events": ("trimmed", "younger", "missing"), by_time.SOURCE: (by_time.REMOVED,)}
-PARTITIONS = {"events": 3, "clicks": 11}
-"""With rows; the topic has one more, without any in history."""
+PARTITIONS = {"events": 3, "clicks": 11, "single": 1}
+"""With rows of history."""
+KAFKA_PARTITIONS = {"events": 4, "clicks": 12, "single": 1}
+"""Of the topics in Kafka: the others have no rows in history."""
 COLUMNS = pa.schema(
     [
         ("id", pa.int64()),
@@ -56,12 +58,19 @@ COUNTS = pa.schema(
 )
 COPIES = pa.schema([("id", pa.int64()), ("user", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
 JOINED = pa.schema([*COPIES, ("click", pa.int64())])
-OUTPUTS = {"counts": COUNTS, "sessions": COUNTS, "copies": COPIES, "joined": JOINED}
+OUTPUTS = {
+    "counts": COUNTS,
+    "sessions": COUNTS,
+    "copies": COPIES,
+    "joined": JOINED,
+    "right": JOINED,
+    "full": JOINED,
+}
 FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 """Spark's default runs a program of the operating system for every file that it renames here."""
-TIMES = {"counts": "start", "sessions": "start", "copies": "at", "joined": "at"}
+TIMES = {output: "start" if schema is COUNTS else "at" for output, schema in OUTPUTS.items()}
 
 PREAMBLE = """
 import sys
@@ -140,12 +149,38 @@ keep_state_in("RocksDB")
 firsts = topic("events").groupBy("user").transformWithStateInPandas(FirstOfEach(), "id long, user long, at timestamp", "append", "EventTime")
 write(firsts, "copies").awaitTermination()
 """
-OUTER_JOIN = """
+OUTER_JOINS = """
 keep_state_in("RocksDB")
-events, clicks = topic("events").alias("e"), topic("clicks").alias("c")
 near = F.expr("e.user = c.user and c.at between e.at - interval 1 minute and e.at + interval 1 minute and e.id % 4 = c.id % 4")
-joined = events.join(clicks, near, "left_outer")
-write(joined.select("e.id", "e.user", "e.at", F.col("c.id").alias("click")), "joined").awaitTermination()
+
+def joined(kind, name):
+    events, clicks = topic("events").alias("e"), topic("clicks").alias("c")
+    either = [F.coalesce(f"e.{column}", f"c.{column}").alias(column) for column in ("id", "user", "at")]
+    return write(events.join(clicks, near, f"{kind}_outer").select(*either, F.col("c.id").alias("click")), name)
+
+for query in [joined("left", "joined"), joined("right", "right"), joined("full", "full")]:
+    query.awaitTermination()
+"""
+COUNTS_UNTIL_A_TIMEOUT = """
+import pandas as pd
+from pyspark.sql.streaming.state import GroupStateTimeout
+
+def count(key, parts, state):
+    if state.hasTimedOut:
+        start, n = state.get
+        state.remove()
+        yield pd.DataFrame({"start": [pd.Timestamp(start, unit="ms", tz="UTC")], "user": [key[0]], "n": [n]})
+        return
+    start, n = state.get if state.exists else (2**62, 0)
+    for part in parts:
+        start, n = min(start, int(part["at"].min().timestamp() * 1_000)), n + len(part)
+    state.update((start, n))
+    state.setTimeoutTimestamp(start + 600_000)
+
+keep_state_in("RocksDB")
+stretches = topic("single").withColumn("stretch", (F.col("id") / 35).cast("long")).groupBy("stretch")
+counts = stretches.applyInPandasWithState(count, "start timestamp, user long, n long", "start long, n long", "append", GroupStateTimeout.EventTimeTimeout)
+write(counts, "counts").awaitTermination()
 """
 TWO_QUERIES = """
 keep_state_in("RocksDB")
@@ -175,11 +210,51 @@ queries = [write(inner, "joined"), write(semi, "copies")]
 for query in queries:
     query.awaitTermination()
 """
+TIMERS_OF_THE_CLOCK = """
+import pandas as pd
+from pathlib import Path
+from pyspark.sql.streaming import StatefulProcessor
+
+class Once(StatefulProcessor):
+    def init(self, handle):
+        self._handle = handle
+        self._seen = handle.getValueState("seen", "there boolean")
+
+    def handleInputRows(self, key, rows, timerValues):
+        if not self._seen.exists():
+            self._seen.update((True,))
+            wait_ms = key[0] % 2 * 4_000  # every second one is due at once
+            self._handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + wait_ms)
+        for part in rows:
+            pass
+        return iter([])
+
+    def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):
+        yield pd.DataFrame({"id": [key[0]], "user": [0], "at": [pd.Timestamp("2021-07-11T01:00:00Z")]})
+
+    def close(self):
+        pass
+
+def complete():
+    # the last ones are of live traffic only, and those of history are due before
+    text = "".join(file.read_text() for file in Path(home, "copies").glob("*.json"))
+    return all(f'"id": {stretch},' in text for stretch in range(7, 12))
+
+keep_state_in("RocksDB")
+stretches = topic("events").withColumn("stretch", (F.col("id") / 35).cast("long")).groupBy("stretch")
+expired = stretches.transformWithStateInPandas(Once(), "id long, user long, at timestamp", "append", "ProcessingTime")
+writer = expired.writeStream.queryName("copies").format("json_lines").option("path", f"{home}/copies")
+query = writer.option("checkpointLocation", f"{home}/checkpoints/copies").start()
+while query.isActive and not complete():
+    query.awaitTermination(0.1)
+query.stop()
+"""
 PROGRAMS: dict[str, tuple[str, tuple[str, ...], int | None]] = {
     "windows, in more partitions": (WINDOWS, ("counts",), 3),
     "sessions of a source by name": (SESSIONS_OF_A_NAMED_SOURCE, ("sessions",), None),
     "state of its own with timers": (STATE_OF_ITS_OWN, ("copies",), None),
-    "an outer join of two topics": (OUTER_JOIN, ("joined",), None),
+    "outer joins of two topics": (OUTER_JOINS, ("joined", "right", "full"), None),
+    "state in pandas that times out, of one partition": (COUNTS_UNTIL_A_TIMEOUT, ("counts",), None),
     "two queries, one without duplicates of a topic that is read twice": (
         TWO_QUERIES,
         ("copies", "counts"),
@@ -187,6 +262,7 @@ PROGRAMS: dict[str, tuple[str, tuple[str, ...], int | None]] = {
     ),
     "sliding windows, and windows of these": (SLIDING_AND_CHAINED, ("counts", "sessions"), None),
     "inner and semi joins of two topics": (INNER_AND_SEMI_JOINS, ("joined", "copies"), 3),
+    "timers of the clock": (TIMERS_OF_THE_CLOCK, ("copies",), None),
     "a source without offsets": (by_time.PROGRAM, (*by_time.UNIQUE, by_time.DOUBLED), None),
 }
 NO_LOCATION = """
@@ -301,11 +377,9 @@ def _rows(topic: str, first: int, end: int) -> Iterator[dict[str, Any]]:
     partitions = PARTITIONS[topic]
     for number in range(end):
         source = number - 9 if number % 5 == 0 and number >= 60 else number
-        partition = (
-            number % partitions
-            if topic == "clicks" or number < HISTORY_ROWS
-            else number % (partitions + 1)
-        )
+        # in one more partition of events there are rows since history
+        grows = topic == "events" and number >= HISTORY_ROWS
+        partition = number % (partitions + grows)
         row = {
             "id": source,
             "user": source // 5 % 7,
@@ -532,19 +606,19 @@ def test_history_and_the_live_application_give_what_an_uninterrupted_run_gives(
         monkeypatch.setenv(key, value)
     jars = find_jars()
     with kafka_broker(jars, tmp_path) as broker, production(jars, broker, tmp_path) as live:
-        four = ("events", "trimmed", "younger", by_time.SOURCE, by_time.REMOVED)
-        topics = {**dict.fromkeys(four, "4"), "clicks": "12"}
+        four = ("trimmed", "younger", by_time.SOURCE, by_time.REMOVED)
+        topics = KAFKA_PARTITIONS | dict.fromkeys(four, 4)
         kept = {"clicks": str(RETENTION // timedelta(milliseconds=1))}
         live.run(
             CREATE_TOPICS,
             *(
                 word
                 for topic, partitions in topics.items()
-                for word in (topic, partitions, kept.get(topic, "-1"))
+                for word in (topic, str(partitions), kept.get(topic, "-1"))
             ),
         )
-        same = ("events", "trimmed", by_time.REMOVED)
-        rows = {**dict.fromkeys(same, "events"), "clicks": "clicks"}
+        same = ("trimmed", by_time.REMOVED)
+        rows = {topic: topic for topic in PARTITIONS} | dict.fromkeys(same, "events")
         for first, end in ((0, HISTORY_ROWS), (HISTORY_ROWS, HISTORY_ROWS + LIVE_ROWS)):
             live.produce(first, end, rows)
             live.produce_by_time(first, end)
@@ -616,9 +690,9 @@ def _check_offsets(report: HandOffReport | None, settings: RuntimeSettings) -> N
     assert report.written
     for source in (each for each in report.sources if each.topic in PARTITIONS):
         assert source.starting_timestamp is None
-        count = PARTITIONS[source.topic]
         rows = Counter(str(row["kafka_partition"]) for row in _rows(source.topic, 0, HISTORY_ROWS))
-        assert source.offsets == {**rows, str(count): 0}
+        empty = dict.fromkeys(map(str, range(KAFKA_PARTITIONS[source.topic])), 0)
+        assert source.offsets == empty | rows
         if source.topic == "clicks":
             assert source.kept_until is not None
             assert abs(source.kept_until - RETENTION - datetime.now(UTC)) < timedelta(hours=1)
