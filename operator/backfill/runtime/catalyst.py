@@ -108,8 +108,11 @@ def with_values(
 
 
 def sized(frame: DataFrame, size_bytes: int) -> DataFrame:
-    """The same rows, of which Spark knows how much they are. It would take what a Python function
-    gives for as little as the function was given, and hand all of it to every executor for a join.
+    """The same rows, which Spark takes for this much.
+
+    It takes what a Python function gives for as much as the function was given, so that this is how
+    to say how much a function gives: for little, Spark would hand all of it to every executor for a
+    join.
     """
     spark, jvm = frame.sparkSession, _jvm(frame.sparkSession)
     nothing = jvm.scala.Option.empty()

@@ -48,7 +48,7 @@ def arrow_frame(
     if step is not None:
         given = StructType([*given, StructField(step, LongType(), nullable=False)])
     size = sum(split.bytes for splits in tasks for split in splits)
-    rows = sized(_numbers(spark, tasks).mapInArrow(reader, given), size)
+    rows = sized(_numbers(spark, tasks), size).mapInArrow(reader, given)
     added = [] if step is None else [F.col(f"`{step}`")]
     return rows.select(*(_column(rows, name, schema) for name in schema.names), *added)
 
