@@ -31,50 +31,102 @@ from backfill.runtime.comparison.report import Clues
 from backfill.runtime.settings import RuntimeSettings
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
+COLUMNS = (
+    "k int, x double, `a.name``` string, paid decimal(20, 2), m map<string, struct<n: int>>, b int"
+)
 ROWS = st.lists(
     st.tuples(
         st.sampled_from([None, 1, 2, 3]),
-        st.sampled_from([None, 0.0, -0.0, 1.0, float("nan")]),
+        st.sampled_from([None, 0.0, -0.0, 1.0, 1.25, float("nan"), float("inf")]),
         st.sampled_from([None, "a", "b"]),
+        st.sampled_from([None, Decimal("1.00"), Decimal("1.01")]),
+        st.sampled_from([None, {}, {"a": None}, {"a": (None,)}, {"a": (1,), "b": None}]),
+        st.integers(-1, 1),
     ),
     max_size=8,
 )
+"""The last column is the stretch of time, and is not compared."""
+TOLERANCE = {"x": "0.25", "paid": "0.01"}
 
 
-def plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row whose equality is that of its values for people."""
-    return tuple("nan" if isinstance(each, float) and isnan(each) else each for each in row)
+def plain(value: Any) -> Any:
+    """A value whose equality is that for people."""
+    if isinstance(value, dict):
+        return frozenset((name, plain(each)) for name, each in value.items())
+    return "nan" if isinstance(value, float) and isnan(value) else value
 
 
-def expected(ours: list[Any], theirs: list[Any], keyed: bool) -> Counts:
-    """By the definition: equal rows match, each once; of the others with one key, as many as both
-    sides have are different.
+def near(one: Any, other: Any, name: str, tolerance: dict[str, str]) -> bool:
+    if plain(one) == plain(other):
+        return True
+    if name not in tolerance or None in (one, other) or "nan" in (plain(one), plain(other)):
+        return False
+    return bool(abs(one - other) <= type(one)(tolerance[name]))
+
+
+def expected(
+    ours: list[Any], theirs: list[Any], names: list[str], wish: Wish
+) -> tuple[dict[int, Counts], dict[str, int], int]:
+    """By the definition: of two rows with a key of their own, each column is equal or near. Of
+    others, equal ones match, each once, and of the rest with one key as many as both sides have are
+    different. These are the counts by the earliest time of the key, in how many pairs each column
+    differs, and how many keys the other side has twice.
     """
-    counts = Counts()
-    groups = {row[0] if keyed else plain(row) for row in (*ours, *theirs)}
-    for group in groups:
+
+    def values(row: Any, of: tuple[str, ...]) -> tuple[Any, ...]:
+        return tuple(plain(row[names.index(name)]) for name in of)
+
+    identity = wish.keys or wish.compared
+    buckets: dict[int, Counts] = {}
+    columns = dict.fromkeys(wish.compared, 0)
+    twice = 0
+    for key in {values(row, identity) for row in (*ours, *theirs)}:
         mine, its = (
-            Counter(plain(row) for row in rows if (row[0] if keyed else plain(row)) == group)
-            for rows in (ours, theirs)
+            [row for row in rows if values(row, identity) == key] for rows in (ours, theirs)
         )
-        matching, common = (mine & its).total(), min(mine.total(), its.total())
-        counts += Counts(matching, common - matching, its.total() - common, mine.total() - common)
-    return counts
+        twice += len(its) > 1
+        common = min(len(mine), len(its))
+        one, other = (Counter(values(row, wish.compared) for row in rows) for rows in (mine, its))
+        matching = (one & other).total()
+        if len(mine) == len(its) == 1 and not matching:
+            apart = [
+                name
+                for name, a, b in zip(names, mine[0], its[0], strict=True)
+                if name in wish.compared and not near(a, b, name, dict(wish.tolerance))
+            ]
+            matching = int(not apart)
+            for name in apart:
+                columns[name] += 1
+        counts = Counts(matching, common - matching, len(its) - common, len(mine) - common)
+        bucket = min(row[-1] for row in (*mine, *its))
+        buckets[bucket] = buckets.get(bucket, Counts()) + counts
+    return buckets, columns, twice
 
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(ours=ROWS, theirs=ROWS, keyed=st.booleans())
+@given(
+    ours=ROWS,
+    theirs=ROWS,
+    keys=st.sampled_from([(), ("k",), ("x", "m")]),
+    tolerance=st.sampled_from([{}, TOLERANCE]),
+)
 def test_any_rows_are_counted_by_the_definition(
-    spark: SparkSession, ours: list[Any], theirs: list[Any], keyed: bool
+    spark: SparkSession,
+    ours: list[Any],
+    theirs: list[Any],
+    keys: tuple[str, ...],
+    tolerance: dict[str, str],
 ) -> None:
-    frames = [
-        spark.createDataFrame(rows, "k int, x double, `a.name``` string") for rows in (ours, theirs)
-    ]
-    names = tuple(frames[0].columns)
-    wish = Wish(frames[0].schema, names[:1] if keyed else (), names[1:] if keyed else names, {})
-    staged, production = ((frame, F.lit(0)) for frame in frames)
-    found = compare(spark, staged, production, wish, rows=10)
-    assert found.counts == expected(ours, theirs, keyed)
+    staged, production = (spark.createDataFrame(rows, COLUMNS) for rows in (ours, theirs))
+    names = staged.columns
+    compared = tuple(name for name in names[:-1] if name not in keys)
+    within = {name: each for name, each in tolerance.items() if keys and name in compared}
+    wish = Wish(staged.schema, keys, compared, within)
+    found = compare(spark, (staged, F.col("b")), (production, F.col("b")), wish, rows=10)
+    buckets, columns, twice = expected(ours, theirs, names, wish)
+    assert found.buckets == buckets
+    assert not found.columns or found.columns == columns
+    assert found.duplicate_keys_in_other == twice
 
 
 def staged_and_production(
