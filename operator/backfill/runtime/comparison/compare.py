@@ -5,7 +5,8 @@ and without the columns themselves, and counted: it costs less than a join of th
 more memory than any aggregation of Spark's. Only rows that do not match are read again, to say in
 which columns they differ.
 
-Digests have 128 bits: that different rows have the same one is far less likely than a faulty disk.
+Digests of keys have 128 bits. Those of rows are compared with those of the same key only, and have
+64. That different ones are taken for the same is far less likely than a faulty disk.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,16 +18,17 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from backfill.runtime.comparison.values import canonical, digest, near, short
+from backfill.runtime.comparison.values import canonical, digest, near, parts, short
 
 MOST_SAMPLES: Final = 20
 """Rows that are shown of each kind."""
-_ROWS_PER_TASK = 500_000
+_ROWS_PER_TASK = 1_500_000
 _MOST_COPIES = 10
 """Rows with one key of which samples are looked for. Keys with more are only counted."""
 _KEY = ("__key_1", "__key_2")
-_ROW = ("__row_1", "__row_2")
-_BUCKET, _OURS, _THEIRS = "__bucket", "__ours", "__theirs"
+_ROW, _BUCKET, _OURS, _THEIRS = "__row", "__bucket", "__ours", "__theirs"
+_PLACE = "__place"
+"""Twice the stretch of time, and one more for a row of the result."""
 
 Kind = Literal["different", "missing", "extra"]
 _KINDS: Final[tuple[Kind, ...]] = ("different", "missing", "extra")
@@ -128,20 +130,22 @@ def _tasks(spark: SparkSession, rows: int) -> int:
 
 
 def _digested(side: tuple[DataFrame, Column], wish: Wish) -> DataFrame:
-    """The rows with digests of their key and of everything that is compared."""
+    """The rows with digests of their key and of the other columns that are compared."""
     frame, bucket = side
     kinds = {each.name: each.dataType for each in wish.schema}
     values = {name: _column(name).cast(kind) for name, kind in kinds.items()}
-    identity = wish.keys or wish.compared
-    key = digest(canonical(values[name], kinds[name]) for name in identity)
-    row = digest(canonical(values[name], kinds[name]) for name in wish.compared)
-    named = zip((*_KEY, *_ROW), (*key, *row), strict=True)
+
+    def known(names: tuple[str, ...]) -> list[Column]:
+        return [part for name in names for part in parts(values[name], kinds[name])]
+
     # by number: two names may differ only in letters that Spark takes for the same, or have dots
     whole = (values[each].alias(f"c{place}") for place, each in enumerate(wish.schema.names))
+    key = known(wish.keys or wish.compared)
     return frame.select(
         F.struct(*whole).alias("row"),
         bucket.alias(_BUCKET),
-        *(each.alias(name) for name, each in named),
+        *(digest(number, key).alias(name) for number, name in enumerate(_KEY, 1)),
+        digest(1, known(wish.compared if wish.keys else ())).alias(_ROW),
     )
 
 
@@ -149,15 +153,16 @@ def _counted(result: DataFrame, other: DataFrame) -> DataFrame:
     """By key, how often both sides have it, and how many equal rows. Keys of which all rows match
     are counted together.
     """
-    both = _marked(result, 1, 0).unionAll(_marked(other, 0, 1)).repartition(*_KEY)
-    by_row = both.groupBy(*_KEY, *_ROW).agg(
-        F.sum(_OURS).alias(_OURS), F.sum(_THEIRS).alias(_THEIRS), F.min(_BUCKET).alias(_BUCKET)
+    both = _marked(other, 0).unionAll(_marked(result, 1)).repartition(*_KEY)
+    ours = F.col(_PLACE).bitwiseAND(1)
+    by_row = both.groupBy(*_KEY, _ROW).agg(
+        F.sum(ours).alias(_OURS), F.sum(1 - ours).alias(_THEIRS), F.min(_PLACE).alias(_PLACE)
     )
     by_key = by_row.groupBy(*_KEY).agg(
         F.sum(_OURS).alias(_OURS),
         F.sum(_THEIRS).alias(_THEIRS),
         F.sum(F.least(_OURS, _THEIRS)).alias("matching"),
-        F.min(_BUCKET).alias(_BUCKET),
+        F.shiftright(F.min(_PLACE), 1).cast("int").alias(_BUCKET),
     )
     matches = (F.col("matching") == F.col(_OURS)) & (F.col("matching") == F.col(_THEIRS))
     apart = (F.when(~matches, F.col(name)).alias(name) for name in _KEY)
@@ -174,14 +179,10 @@ def _counted(result: DataFrame, other: DataFrame) -> DataFrame:
     )
 
 
-def _marked(side: DataFrame, ours: int, theirs: int) -> DataFrame:
-    return side.select(
-        *_KEY,
-        *_ROW,
-        _BUCKET,
-        F.lit(ours).cast("bigint").alias(_OURS),
-        F.lit(theirs).cast("bigint").alias(_THEIRS),
-    )
+def _marked(side: DataFrame, of_result: int) -> DataFrame:
+    """What is shuffled of a side: as little as possible, since it is so for every row."""
+    place = F.col(_BUCKET).cast("bigint") * 2 + of_result
+    return side.select(*_KEY, _ROW, place.alias(_PLACE))
 
 
 def _totals(counted: DataFrame) -> Found:
@@ -205,8 +206,19 @@ def _look_at(
     totals = found.counts
     if not (totals.different or totals.missing or totals.extra):
         return
+    keys = _looked_at(counted, wish).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        keys.count()  # Spark knows how few they are when it plans to join them with both sides
+        _look_at_rows(sides, keys, wish, found)
+    finally:
+        keys.unpersist()
+
+
+def _look_at_rows(
+    sides: tuple[DataFrame, DataFrame], keys: DataFrame, wish: Wish, found: Found
+) -> None:
     slots = -(-MOST_SAMPLES // max(sum(1 for each in found.buckets.values() if each.different), 1))
-    pairs = _pairs(sides, _looked_at(counted, wish), wish)
+    pairs = _pairs(sides, keys, wish)
     numbers = range(len(wish.compared))
     differing = F.col("single") & F.array_contains("differs", True)
     gathered = pairs.groupBy(_BUCKET).agg(

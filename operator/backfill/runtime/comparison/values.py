@@ -36,17 +36,17 @@ _DIGITS = 18
 """Most digits after the point that a tolerance has."""
 
 
-def canonical(value: Column, kind: DataType) -> Column:
-    """A value in a form that Spark can hash and compare: rows and lists say which parts are null
-    and how long they are, and maps are sorted lists.
+def parts(value: Column, kind: DataType) -> tuple[Column, ...]:
+    """What Spark can hash of a value: rows and lists say which parts are null and how long they
+    are, and maps are sorted lists. Values are equal if all their parts are.
     """
     match kind:
         case StructType():
-            parts = (canonical(value.getField(each.name), each.dataType) for each in kind)
-            return F.struct(F.isnull(value), *parts)
+            inner = (parts(value.getField(each.name), each.dataType) for each in kind)
+            return (F.isnull(value), *(part for each in inner for part in each))
         case ArrayType():
             made = F.transform(value, lambda each: canonical(each, kind.elementType))
-            return F.struct(_length(value), made)
+            return (_length(value), made)
         case MapType():
             entries = F.transform(
                 F.map_entries(value),
@@ -55,15 +55,19 @@ def canonical(value: Column, kind: DataType) -> Column:
                     canonical(each.getField("value"), kind.valueType),
                 ),
             )
-            return F.struct(_length(value), F.array_sort(entries))
+            return (_length(value), F.array_sort(entries))
         case _:
-            return F.struct(F.isnull(value), value)
+            return (F.isnull(value), value)
 
 
-def digest(values: Iterable[Column]) -> tuple[Column, Column]:
-    """Two independent hashes of 64 bits, of values in their canonical form."""
-    parts = tuple(values)
-    return F.xxhash64(F.lit(1), *parts), F.xxhash64(F.lit(2), *parts)
+def canonical(value: Column, kind: DataType) -> Column:
+    """A value in a form that Spark can hash and compare: a row of its :func:`parts`."""
+    return F.struct(*parts(value, kind))
+
+
+def digest(number: int, parts: Iterable[Column]) -> Column:
+    """A hash of 64 bits of the parts of values, independent of those of other numbers."""
+    return F.xxhash64(F.lit(number), *parts)
 
 
 def near(one: Column, other: Column, kind: DataType, tolerance: str) -> Column:
