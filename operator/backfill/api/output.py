@@ -107,15 +107,15 @@ class Publish(Model):
     May change at any time to ``Manual``, but not to ``Automatic`` once the plan is made.
     """
     incomplete: Literal["Wait", "Publish"] = "Wait"
-    """How modes ``Replace`` and ``Upsert`` treat a result of which rows were still open when the
-    input ended, or may have been. It lacks them, or has them with values that are not final.
+    """What modes ``Replace`` and ``Upsert`` do with a result if some of its rows were still open
+    when the input ended, or may have been. It lacks them, or their values are not final.
     ``Wait``: wait for approval, even if ``approval`` is ``Automatic``. ``Publish``: publish it;
     ``Replace`` then also deletes rows of production that it does not replace. May change at any
     time.
     """
     mismatch: Literal["Wait", "Publish"] = "Wait"
-    """How a result is treated of which fewer rows match than ``validate.minMatch``, or which could
-    not be compared. ``Wait``: wait for approval, even if ``approval`` is ``Automatic``.
+    """What happens if fewer rows of the result match than ``validate.minMatch`` asks for, or if it
+    could not be compared. ``Wait``: wait for approval, even if ``approval`` is ``Automatic``.
     ``Publish``: publish it. May change at any time.
     """
 
