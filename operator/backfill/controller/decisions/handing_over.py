@@ -42,16 +42,19 @@ def with_report(handed: HandOffStatus | None, report: HandOffReport) -> HandOffS
     """The status with what a driver has reported: how long Kafka keeps what follows on history,
     what is read twice, and complete checkpoints.
     """
+    before = handed or HandOffStatus()
     kept = [each.kept_until for each in report.sources if each.kept_until is not None]
-    starts = [
-        each.starting_timestamp for each in report.sources if each.starting_timestamp is not None
-    ]
+    starts = {each.starting_timestamp for each in report.sources}
+    repeated = set(report.repeated_in)
+    if not report.written:  # queries start one after the other, in each attempt anew
+        starts.add(before.starting_timestamp)
+        repeated.update(before.repeated_in or ())
     before_reading = {
         "kept_until": min(kept, default=None),
-        "starting_timestamp": min(starts, default=None),
-        "repeated_in": report.repeated_in or None,
+        "starting_timestamp": min((each for each in starts if each is not None), default=None),
+        "repeated_in": tuple(sorted(repeated)) or None,
     }
-    known = (handed or HandOffStatus()).model_copy(update=before_reading)
+    known = before.model_copy(update=before_reading)
     if not report.written:
         return known
     sources = tuple(

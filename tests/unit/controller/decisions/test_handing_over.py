@@ -11,6 +11,7 @@ from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.status import BackfillStatus
 from backfill.controller.decisions.actions import Decision, StartDriver, StartLive
 from backfill.controller.decisions.decide import decide
+from backfill.controller.decisions.handing_over import with_report
 from backfill.controller.decisions.policy import CLUSTER, LOCAL
 from backfill.controller.driver import DriverState
 from backfill.controller.manager.events import transitions
@@ -178,6 +179,16 @@ def test_queries_that_may_count_records_twice_are_warned_of() -> None:
     assert handed is not None
     assert handed.starting_timestamp == NOW - timedelta(hours=1)
     assert handed.repeated_in == ("counts", "sums")
+
+
+def test_what_is_read_twice_is_told_once_although_each_attempt_finds_it_anew() -> None:
+    known = reading_twice("counts", "sums").hand_off
+    report = HandOffReport(
+        sources=(HandOffSource(source="clicks", topic="clicks", partitions=1, offsets={"0": 7}),)
+    )
+    assert with_report(known, report) == known
+    written = report.model_copy(update={"repeated_in": ("sums",), "written": True})
+    assert with_report(known, written).repeated_in == ("sums",)
 
 
 @pytest.mark.parametrize("start", ["Prepare", "Deploy"])
