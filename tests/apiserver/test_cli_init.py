@@ -46,11 +46,7 @@ def test_a_backfill_is_proposed_for_an_application_of_the_cluster(
     main, proposed = tmp_path / "main.py", tmp_path / "b.yaml"
     main.write_text("")
 
-    with pytest.raises(BadInput, match="in its image or in a store; name the file on this machine"):
-        propose_backfill(name, WINDOW, proposed, namespace, None)
-    with pytest.raises(
-        BadInput, match=f"nor a SparkApplication of that name in namespace {namespace}"
-    ):
+    with pytest.raises(BadInput, match=f"of that name .* in namespace {namespace} of the cluster"):
         propose_backfill("other", WINDOW, proposed, namespace, main)
 
     assert propose_backfill(name, WINDOW, proposed, namespace, main) == 0

@@ -128,7 +128,9 @@ def test_a_name_without_a_cluster_is_refused(
 ) -> None:
     # what KUBECONFIG is when the library is imported
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
-    end = init(file="departures")
+    (tmp_path / "mine.py").write_text("")
+    assert "there is no file departures, and for a Spark" in init(file="departures").err
+    end = init("--main-file", "mine.py", file="departures")
     assert end.status == 1
     assert "no cluster to talk to" in end.err
     assert "no file app/b.yaml; name the manifest" in init(file="app/b.yaml").err

@@ -49,11 +49,14 @@ def given_application(given: str, main_file: Path | None, namespace: str | None)
     if file.name != given or file.suffix in _OF_MANIFESTS:
         fix = "name the manifest of the production application, or a SparkApplication by its name"
         raise BadInput(Problem("--application", f"there is no file {given}", fix))
-    found = _of_cluster(given, namespace)
     if main_file is None:
-        message = f"the main program of {given} is in its image or in a store"
-        fix = "name the file on this machine that has the same program"
+        message = (
+            f"there is no file {given}, and for a SparkApplication of the cluster its main program"
+            " is missing"
+        )
+        fix = "name the manifest, or the file on this machine with the same main program"
         raise BadInput(Problem("--main-file", message, fix))
+    found = _of_cluster(given, namespace)
     return Given(_on_this_machine(found, main_file), Path.cwd(), None, from_cluster=True)
 
 
@@ -85,8 +88,8 @@ def _of_cluster(name: str, namespace: str | None) -> Document:
         cluster.close()
     if found is None:
         message = (
-            f"there is neither a file {name} nor a {_APPLICATION} of that name in namespace"
-            f" {namespace} of the cluster"
+            f"there is neither a file {name} nor a {_APPLICATION} of that name"
+            f" ({SPARK_APPLICATION.group}) in namespace {namespace} of the cluster"
         )
         fix = "name the production application, and its namespace with --namespace"
         raise BadInput(Problem("--application", message, fix))
