@@ -15,6 +15,7 @@ from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 WORDS = {
     "table": "lake.ops.summary",
+    "reference": "lake.audit.summary",
     "match": "99.9",
     "result": "0123456789abcdef",
     "type": str(ConditionType.SUCCEEDED),
