@@ -35,10 +35,10 @@ def starting_time_us(
     """From which time on a source reads live traffic: ``margin_us`` before the newest row of
     history, and not before the start of history. ``field`` is the path of the source.
 
-    A row cannot be newer than its commit, so one with a time in the future counts as old as that.
-    Where ingestion says up to when it has written everything, that counts if it is less. All of it
-    follows from the pinned snapshot, and is kept in ``kept`` for later attempts, which may not find
-    the older snapshots any more.
+    A row cannot be newer than its commit: one with a later time has a wrong one, and does not count.
+    If all have, the time of the commit counts. Where ingestion says up to when it has written
+    everything, that counts if it is less. All of it follows from the pinned snapshot, and is kept
+    in ``kept`` for later attempts, which may not find the older snapshots any more.
 
     Raises:
         InvalidPlanInput: a file cannot be read, or the times of records are not in the table.
@@ -59,13 +59,17 @@ def starting_time_us(
 def _newest_us(source: Source, field: str, described: SourceInput, files: list[Split]) -> int:
     """The newest time up to which the table may have everything."""
     times = _RecordTimes.of(source, field, load_source_table(described))
-    surely_us = max(file.lower_us for file in files)
-    newest = [file for file in files if file.upper_us >= surely_us]
+    committed_us, *through = _reached(described)
+    # those with later rows only say nothing of how far ingestion is
+    timely = [file for file in files if file.lower_us <= committed_us] or files
+    surely_us = max(file.lower_us for file in timely)
+    newest = [file for file in timely if file.upper_us >= surely_us]
     with ThreadPoolExecutor(READERS) as pool:
-        found = [each for each in pool.map(times.newest_us, newest) if each is not None]
-    if not found:
+        found = list(pool.map(lambda file: times.of_file(file, committed_us), newest))
+    known = [each.newest_us for each in found if each.newest_us is not None]
+    if not known and not any(each.later for each in found):
         raise times.problem("has no values in the newest rows", "fill it in, or leave it out")
-    return min(max(found), *_reached(described))
+    return min([max(known, default=committed_us), *through])
 
 
 def _reached(described: SourceInput) -> list[int]:
@@ -78,6 +82,16 @@ def _reached(described: SourceInput) -> list[int]:
     says, _ = ingested(table.metadata, snapshot, described)
     through = [] if says is None or says.newer_rows else [says.through_us]
     return [written_us(table.metadata, snapshot), *through]
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """The times in the rows of a file."""
+
+    newest_us: int | None
+    """The newest one that is not later than the commit; None if there is none."""
+    later: bool
+    """Whether there are later ones."""
 
 
 @dataclass(frozen=True)
@@ -109,17 +123,19 @@ class _RecordTimes:
             raise found.problem("holds no times", "name a column with the timestamps of records")
         return found
 
-    def newest_us(self, split: Split) -> int | None:
-        """The newest time of a file's rows; None if they have none."""
-        newest = None
+    def of_file(self, split: Split, committed_us: int) -> _Times:
+        """The times in the rows of a file."""
+        newest, later = None, False
         for batch in read_split(self.table, split, self.target, frozenset(self.path[:1])):
             times = column_at(batch, list(self.path))
-            unit = "us" if pa.types.is_timestamp(times.type) else self.unit
-            found = pc.max(times.cast(pa.int64())).as_py()
-            if found is not None:
-                us = ticks_of("long", unit).floor_us(found)
+            ticks = ticks_of("long", "us" if pa.types.is_timestamp(times.type) else self.unit)
+            values = times.cast(pa.int64()).drop_null()
+            timely = values.filter(pc.less(values, ticks.first_at(committed_us + 1)))
+            later |= len(timely) < len(values)
+            if len(timely):
+                us = ticks.floor_us(pc.max(timely).as_py())
                 newest = us if newest is None else max(newest, us)
-        return newest
+        return _Times(newest, later)
 
     def problem(self, message: str, fix: str) -> InvalidPlanInput:
         """What is wrong with it."""

@@ -18,6 +18,8 @@ from backfill.runtime.handoff.starting_time import starting_time_us
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
 MARGIN = timedelta(minutes=10)
+FUTURE = (datetime.now(UTC) + timedelta(days=3_000) - START) / timedelta(minutes=1)
+"""A minute long after the commits."""
 ROWS = pa.schema(
     [
         ("at", pa.timestamp("us", tz="UTC")),
@@ -120,9 +122,21 @@ def test_the_time_of_records_counts_where_the_table_has_it(events: Events) -> No
     assert events.starting_minute(timestampColumn="record.ms") == 19.5
 
 
-def test_a_row_from_the_future_is_no_newer_than_its_commit(events: Events) -> None:
-    minutes = (datetime.now(UTC) + timedelta(days=3_000) - START) / timedelta(minutes=1)
-    events.append((10, None), (minutes, None))
+def test_rows_from_the_future_do_not_count(events: Events) -> None:
+    events.append((10, None), (50, None))
+    events.append((20, None), (FUTURE, None))
+    events.append((FUTURE, None))
+    assert events.starting_minute("365d") == 40
+
+
+def test_records_from_the_future_do_not_count(events: Events) -> None:
+    events.append((40, 28), (39, FUTURE))
+    events.append((30, 29), (50, FUTURE))
+    assert events.starting_minute(timestampColumn="record.ms") == 19
+
+
+def test_where_all_rows_are_from_the_future_it_is_before_their_commit(events: Events) -> None:
+    events.append((FUTURE, None))
     until_now = (datetime.now(UTC) - START) / timedelta(minutes=1)
     assert until_now - 15 < events.starting_minute("365d") <= until_now - 10
 
