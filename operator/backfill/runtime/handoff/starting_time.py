@@ -4,6 +4,7 @@ Every record that is older must be in the table. What the table shows of that is
 margin covers how much further behind ingestion was in some partition.
 """
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Self
@@ -35,10 +36,10 @@ def starting_time_us(
     """From which time on a source reads live traffic: ``margin_us`` before the newest row of
     history, and not before the start of history. ``field`` is the path of the source.
 
-    A row cannot be newer than its commit: one with a later time has a wrong one, and does not count.
-    If all have, the time of the commit counts. Where ingestion says up to when it has written
-    everything, that counts if it is less. All of it follows from the pinned snapshot, and is kept
-    in ``kept`` for later attempts, which may not find the older snapshots any more.
+    A row cannot be newer than its commit: a later time is wrong and does not count. If all are, the
+    time of the commit counts. Where ingestion says up to when it has written everything, that
+    counts if it is less. All of it follows from the pinned snapshot, and is kept in ``kept`` for
+    later attempts, which may not find the older snapshots any more.
 
     Raises:
         InvalidPlanInput: a file cannot be read, or the times of records are not in the table.
@@ -50,26 +51,47 @@ def starting_time_us(
     else:
         described = next(each for each in header.inputs.sources if each.name == source.name)
         files = files_of(plan, source.name)
-        # without rows it goes on where history would have begun
-        newest_us = _newest_us(source, field, described, files) if files else start_us
+        newest_us = _newest_us(source, field, described, files, start_us)
         kept.write(name, str(newest_us).encode())
     return max(start_us, newest_us - margin_us)
 
 
-def _newest_us(source: Source, field: str, described: SourceInput, files: list[Split]) -> int:
-    """The newest time up to which the table may have everything."""
+def _newest_us(
+    source: Source, field: str, described: SourceInput, files: list[Split], start_us: int
+) -> int:
+    """The newest time up to which the table may have everything; ``start_us`` if it has no rows."""
+    if not files:
+        return start_us
     times = _RecordTimes.of(source, field, load_source_table(described))
     committed_us, *through = _reached(described)
-    # those with later rows only say nothing of how far ingestion is
+    rows = later = False
+    with ThreadPoolExecutor(READERS) as pool:
+        for some in _newest_first(files, committed_us):
+            found = list(pool.map(lambda file: times.of_file(file, committed_us), some))
+            known = [each.newest_us for each in found if each.newest_us is not None]
+            if known:
+                return min([max(known), *through])
+            rows |= any(each.rows for each in found)
+            later |= any(each.later for each in found)
+            if rows and not later:
+                fix = "fill it in, or leave it out"
+                raise times.problem("has no values in the newest rows", fix)
+    return min([committed_us, *through]) if later else start_us
+
+
+def _newest_first(files: list[Split], committed_us: int) -> Iterator[list[Split]]:
+    """Those of the files that can have the newest row, and then some with the next older ones each
+    time: bounds count deleted rows, too.
+
+    Files that are newer than the commit say nothing of how far ingestion is.
+    """
     timely = [file for file in files if file.lower_us <= committed_us] or files
     surely_us = max(file.lower_us for file in timely)
-    newest = [file for file in timely if file.upper_us >= surely_us]
-    with ThreadPoolExecutor(READERS) as pool:
-        found = list(pool.map(lambda file: times.of_file(file, committed_us), newest))
-    known = [each.newest_us for each in found if each.newest_us is not None]
-    if not known and not any(each.later for each in found):
-        raise times.problem("has no values in the newest rows", "fill it in, or leave it out")
-    return min([max(known, default=committed_us), *through])
+    timely = sorted(timely, key=lambda file: file.upper_us, reverse=True)
+    first = sum(file.upper_us >= surely_us for file in timely)
+    yield timely[:first]
+    for begin in range(first, len(timely), READERS):
+        yield timely[begin : begin + READERS]
 
 
 def _reached(described: SourceInput) -> list[int]:
@@ -88,6 +110,8 @@ def _reached(described: SourceInput) -> list[int]:
 class _Times:
     """The times in the rows of a file."""
 
+    rows: bool
+    """Whether there are rows."""
     newest_us: int | None
     """The newest one that is not later than the commit; None if there is none."""
     later: bool
@@ -125,8 +149,9 @@ class _RecordTimes:
 
     def of_file(self, split: Split, committed_us: int) -> _Times:
         """The times in the rows of a file."""
-        newest, later = None, False
+        rows, newest, later = False, None, False
         for batch in read_split(self.table, split, self.target, frozenset(self.path[:1])):
+            rows |= batch.num_rows > 0
             times = column_at(batch, list(self.path))
             ticks = ticks_of("long", "us" if pa.types.is_timestamp(times.type) else self.unit)
             values = times.cast(pa.int64()).drop_null()
@@ -135,7 +160,7 @@ class _RecordTimes:
             if len(timely):
                 us = ticks.floor_us(pc.max(timely).as_py())
                 newest = us if newest is None else max(newest, us)
-        return _Times(newest, later)
+        return _Times(rows, newest, later)
 
     def problem(self, message: str, fix: str) -> InvalidPlanInput:
         """What is wrong with it."""

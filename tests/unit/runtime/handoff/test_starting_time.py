@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.manifest import DataFileContent
 
 from backfill.api.errors import InvalidPlanInput
 from backfill.api.quantities import from_us, to_us
@@ -15,6 +16,7 @@ from backfill.planning.plan import plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
 from backfill.runtime.handoff.starting_time import starting_time_us
+from iceberg_tables import commit_files, data_file, position_deletes
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
 MARGIN = timedelta(minutes=10)
@@ -34,7 +36,8 @@ class Events:
     """
 
     def __init__(self, directory: Path, catalog: Catalog):
-        self._directory = directory
+        self._directory, self._catalog = directory, catalog
+        self._files: list[str] = []
         self.kept = Workspace(str(directory / "kept"))
         self.table = catalog.create_table(
             "raw.events", schema=ROWS, properties={"write.metadata.metrics.default": "full"}
@@ -61,6 +64,21 @@ class Events:
             self._rows(*rows),
             snapshot_properties={key.replace("_", "."): value for key, value in summary.items()},
         )
+        now = self.table.inspect.data_files()["file_path"].to_pylist()
+        self._files += {*now} - {*self._files}
+
+    def delete_rows_of(self, newest: int) -> None:
+        """All rows of the newest files, each of which has one row."""
+        path = self._directory / "deletes.parquet"
+        position_deletes(path, [(file, 0) for file in self._files[-newest:]])
+        deletes = data_file(
+            2,
+            content=DataFileContent.POSITION_DELETES,
+            file_path=str(path),
+            record_count=newest,
+            file_size_in_bytes=path.stat().st_size,
+        )
+        commit_files(self._catalog, self.table, 77, [], [deletes])
 
     def starting_minute(self, misalignment: str = "10m", **kafka: Any) -> float:
         """Minutes from ``START`` to where live traffic goes on."""
@@ -133,6 +151,31 @@ def test_records_from_the_future_do_not_count(events: Events) -> None:
     events.append((40, 28), (39, FUTURE))
     events.append((30, 29), (50, FUTURE))
     assert events.starting_minute(timestampColumn="record.ms") == 19
+
+
+def test_older_files_count_where_all_records_of_newer_ones_are_from_the_future(
+    events: Events,
+) -> None:
+    events.append((30, 25))
+    events.append((50, FUTURE))
+    assert events.starting_minute(timestampColumn="record.ms") == 15
+
+
+def test_older_files_count_where_the_rows_of_newer_ones_are_deleted(events: Events) -> None:
+    events.append((0, None), (20, None))
+    events.append((30, None))
+    events.append((50, None))
+    events.delete_rows_of(2)
+    assert events.starting_minute() == 10
+
+
+def test_a_source_whose_rows_are_all_deleted_goes_on_where_history_would_have_begun(
+    events: Events,
+) -> None:
+    events.append((30, None))
+    events.append((50, None))
+    events.delete_rows_of(2)
+    assert events.starting_minute() == 0
 
 
 def test_where_all_rows_are_from_the_future_it_is_before_their_commit(events: Events) -> None:
