@@ -48,6 +48,17 @@ class Held:
     """
 
 
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What Kafka removes of a topic by itself."""
+
+    us: int | None
+    """The age in microseconds until which records are kept; None if for good, or if it is unknown.
+    """
+    limited_by_size: bool
+    """Whether records are also removed where they take too much space."""
+
+
 def offsets_after_history(plan: Workspace, source: str, kept: Workspace) -> Offsets:
     """By Kafka partition, the offset after the greatest one of the rows that a plan reads of a
     source. A partition without rows is left out.
@@ -107,23 +118,29 @@ def check_reaches_back(
     starting_us: int,
     kafka: Mapping[int, Held],
     *,
-    retention_us: int | None,
+    retention: Retention,
     now_us: int,
 ) -> None:
     """Checks that Kafka holds older records of these partitions than those of a starting time, or
-    has never removed any: otherwise some of them may be lost.
+    has removed none since then: otherwise some of them may be lost.
 
-    Where it holds nothing at all, as in partitions that are seldom used, records are lost only if
-    they would be older than its retention, as far as that is known.
+    Records are removed by their age, which has not reached them if the retention is longer than the
+    time is ago. Where it does not explain what was removed, because size limits the topic or
+    records are kept for good, others may be missing as well; but not where Kafka holds nothing at
+    all, as in partitions that are seldom used.
 
     Raises:
         InvalidPlanInput: records may be lost.
     """
-    too_old = retention_us is not None and starting_us < now_us - retention_us
+    kept_since_us = None if retention.us is None else now_us - retention.us
+    too_old = kept_since_us is not None and starting_us < kept_since_us
+    # nothing is older than 1970, so such a retention is for good
+    by_age = kept_since_us is not None and kept_since_us >= 0 and not retention.limited_by_size
     lost = [
         f"partition {partition} begins with offset {held.earliest}"
         for partition, held in sorted(kafka.items())
-        if 0 < held.earliest == held.since and (held.earliest < held.end or too_old)
+        if 0 < held.earliest == held.since
+        and (too_old or (held.earliest < held.end and not by_age))
     ]
     if lost:
         raise InvalidPlanInput(
@@ -133,7 +150,7 @@ def check_reaches_back(
                 f" {describe_us(starting_us)} on, where live traffic goes on: all that it holds is"
                 f" newer ({_some(lost)})",
                 "wait until the table has newer rows and create the Backfill again, so that it"
-                " reads a newer snapshot; or give the topic a longer retention",
+                " reads a newer snapshot; a longer retention does not bring back what was removed",
             )
         )
 

@@ -234,19 +234,17 @@ def _goes_on(run: Run, spark: SparkSession, name: str) -> _GoesOn:
         starting_us = starting_time_us(plan, source, of_source, _margin_us(settings), kept)
         topic = Topic(_topic(source), field, starting_us, starting_us)
     records = held_records(spark, options, topic)
-    partitions, retention_us = records.partitions, records.retention_us
+    partitions, retention = records.partitions, records.retention
     now_us = to_us(datetime.now(UTC))
     if starting_us is not None:
         known = known_starts(header.plan_id, name, kept)
         new = {each: held for each, held in partitions.items() if each not in known}
-        check_reaches_back(
-            field, topic.name, starting_us, new, retention_us=retention_us, now_us=now_us
-        )
+        check_reaches_back(field, topic.name, starting_us, new, retention=retention, now_us=now_us)
         if not known and totals.rows:
             check_times_fit(field, topic.name, starting_us, new)
     offsets = with_empty_partitions(header.plan_id, name, history, partitions, kept)
     check_held(field, topic.name, offsets, partitions)
-    until = kept_until_us(offsets, partitions, topic.newest_us, retention_us, now_us)
+    until = kept_until_us(offsets, partitions, topic.newest_us, retention.us, now_us)
     return _GoesOn(name, topic.name, offsets, until, starting_us)
 
 

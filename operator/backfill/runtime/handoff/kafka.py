@@ -13,12 +13,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from backfill.api.errors import InvalidPlanInput, Problem, first_line
-from backfill.runtime.handoff.cut import Held
+from backfill.runtime.handoff.cut import Held, Retention
 
 _PREFIX = "kafka."
 _ANSWER_SECONDS = 60
 _TIMEOUTS = ("request.timeout.ms", "default.api.timeout.ms")
-_RETENTION = "retention.ms"
+_RETENTION, _RETENTION_BYTES = "retention.ms", "retention.bytes"
 _UNKNOWN_TOPIC = "UnknownTopicOrPartitionException"
 
 _log = logging.getLogger(__name__)
@@ -42,9 +42,7 @@ class Records:
     """What Kafka holds of a topic."""
 
     partitions: Mapping[int, Held]
-    retention_us: int | None
-    """How long records are kept at least, in microseconds; None if for good, or if it is unknown.
-    """
+    retention: Retention
 
 
 def client_properties(options: Mapping[str, str]) -> dict[str, str]:
@@ -94,7 +92,7 @@ def held_records(spark: SparkSession, options: Mapping[str, str], topic: Topic) 
 
             earliest, end = first(specs.earliest()), first(specs.latest())
             since, newest = first_at(topic.since_us), first_at(topic.newest_us)
-            retention_us = _retention_us(jvm, admin, topic.name)
+            retention = _retention(jvm, admin, topic.name)
         finally:
             admin.close()
     except Py4JJavaError as error:
@@ -108,7 +106,7 @@ def held_records(spark: SparkSession, options: Mapping[str, str], topic: Topic) 
         )
         for each in partitions
     }
-    return Records(held, retention_us)
+    return Records(held, retention)
 
 
 def _partitions(jvm: Any, admin: Any, topic: str) -> list[int]:
@@ -131,8 +129,8 @@ def _first(
     return {each: (int(one.offset()), int(one.timestamp())) for each, one in found.items()}
 
 
-def _retention_us(jvm: Any, admin: Any, topic: str) -> int | None:
-    """How long a topic keeps records; None if for good, or if the program may not ask."""
+def _retention(jvm: Any, admin: Any, topic: str) -> Retention:
+    """What a topic keeps; unknown if the program may not ask."""
     resources = jvm.java.util.ArrayList()
     kind = getattr(jvm.org.apache.kafka.common.config, "ConfigResource$Type").TOPIC
     resource = jvm.org.apache.kafka.common.config.ConfigResource(kind, topic)
@@ -141,9 +139,16 @@ def _retention_us(jvm: Any, admin: Any, topic: str) -> int | None:
         config = admin.describeConfigs(resources).all().get().get(resource)
     except Py4JJavaError as error:
         _log.info("Kafka does not say how long it keeps topic %s: %s", topic, _cause(error))
-        return None
-    milliseconds = int(config.get(_RETENTION).value())
-    return None if milliseconds < 0 else milliseconds * 1_000
+        return Retention(None, limited_by_size=False)
+    milliseconds, size = (_limit(config, name) for name in (_RETENTION, _RETENTION_BYTES))
+    return Retention(None if milliseconds is None else milliseconds * 1_000, size is not None)
+
+
+def _limit(config: Any, name: str) -> int | None:
+    """A limit of a topic; None if there is none, or a service like Kafka does not say it."""
+    entry = config.get(name)
+    limit = -1 if entry is None else int(entry.value())
+    return None if limit < 0 else limit
 
 
 def _problem(error: Py4JJavaError, topic: Topic) -> InvalidPlanInput:

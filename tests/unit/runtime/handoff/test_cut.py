@@ -15,6 +15,7 @@ from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
 from backfill.runtime.handoff.cut import (
     Held,
+    Retention,
     check_held,
     check_reaches_back,
     check_times_fit,
@@ -146,10 +147,12 @@ def test_a_partition_that_is_added_later_starts_with_its_first_record(tmp_path: 
     assert with_empty_partitions("plan", "events", {0: 10}, kafka, kept) == {0: 10, 1: 0}
 
 
-def reach_back(*partitions: Held, retention_us: int | None = None) -> None:
+def reach_back(
+    *partitions: Held, retention_us: int | None = None, limited_by_size: bool = False
+) -> None:
     """Live traffic goes on at 1,000 µs, and it is 9,000."""
-    kafka = dict(enumerate(partitions))
-    check_reaches_back(FIELD, "events", 1_000, kafka, retention_us=retention_us, now_us=9_000)
+    retention, kafka = Retention(retention_us, limited_by_size), dict(enumerate(partitions))
+    check_reaches_back(FIELD, "events", 1_000, kafka, retention=retention, now_us=9_000)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +162,7 @@ def test_kafka_that_holds_older_records_or_has_removed_none_holds_all_since_a_ti
     held: Held,
 ) -> None:
     reach_back(held)
-    reach_back(held, retention_us=8_500)
+    reach_back(held, retention_us=8_500, limited_by_size=True)
 
 
 def test_records_may_be_lost_where_all_that_kafka_holds_is_newer() -> None:
@@ -168,6 +171,26 @@ def test_records_may_be_lost_where_all_that_kafka_holds_is_newer() -> None:
         match=r"from 1970-01-01T00:00:00.001000Z on, .* \(partition 1 begins with offset 5\); wait",
     ):
         reach_back(Held(0, 20, 7), Held(5, 20, 5))
+
+
+@pytest.mark.parametrize(
+    "retention_us", [8_000, 9_000], ids=["since the time", "since long before it"]
+)
+def test_retention_by_time_has_removed_nothing_that_is_newer_than_it(retention_us: int) -> None:
+    """As in a partition with a burst each day, of which Kafka holds the last one."""
+    reach_back(Held(5, 20, 5), retention_us=retention_us)
+
+
+@pytest.mark.parametrize(
+    ("retention_us", "limited_by_size"),
+    [(7_999, False), (8_500, True), ((2**63 - 1) * 1_000, False)],
+    ids=["too short", "limited by size", "for good"],
+)
+def test_records_may_be_lost_where_retention_by_time_does_not_explain_what_was_removed(
+    retention_us: int, limited_by_size: bool
+) -> None:
+    with pytest.raises(InvalidPlanInput, match="partition 0 begins with offset 5"):
+        reach_back(Held(5, 20, 5), retention_us=retention_us, limited_by_size=limited_by_size)
 
 
 def test_records_may_be_lost_where_kafka_holds_none_and_would_have_removed_them() -> None:
