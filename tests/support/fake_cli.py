@@ -115,8 +115,10 @@ def _do_jobs(connection: int, log: Path) -> None:
     for descriptor in (1, 2):
         _write_to(log, descriptor)
     # The controller's locks and connections are its own: they end with it.
-    os.closerange(3, connection)
-    os.closerange(connection + 1, os.sysconf("SC_OPEN_MAX"))
+    for descriptor in [int(each.name) for each in Path("/proc/self/fd").iterdir()]:
+        if descriptor > 2 and descriptor != connection:
+            # ignores that the descriptor of the list itself is closed by then
+            os.closerange(descriptor, descriptor + 1)
     sys.argv = ["", str(connection)]
     do_jobs()
 
