@@ -173,6 +173,16 @@ def items(frame: DataFrame) -> DataFrame:
             lambda read: read("events").select(F.md5("value").alias("id")).dropDuplicates(["id"]),
             {"events"},
         ),
+        "the text of values beside what is decoded from it": (
+            lambda read: (
+                read("events")
+                .select(F.col("value").cast("string").alias("value"))
+                .withColumn("e", F.from_json("value", "id long"))
+                .select("value", "e")
+                .dropDuplicates()
+            ),
+            {"events"},
+        ),
         "the record's time": (
             lambda read: rows(read("events")).dropDuplicates(["id", "timestamp"]),
             {"events"},

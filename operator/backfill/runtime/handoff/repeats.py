@@ -79,8 +79,9 @@ class _Plan:
                 made = {id_of(each): each for each in elements(node.projectList())}
                 below = _Used()
                 return all(
-                    self._use(made[column], below, decoded=column in decoded)
-                    for column in columns | decoded
+                    self._use(made[column], below, decoded=inner)
+                    for used, inner in ((columns, False), (decoded, True))
+                    for column in used
                 ) and self._same(children[0], below.columns, below.decoded)
             case "Generate":
                 below = _Used()
