@@ -14,12 +14,26 @@ from pyspark.sql import functions as F
 from backfill.api.source import KafkaColumns, KafkaValue
 from backfill.api.spec import BackfillSpec
 from backfill.runtime.handoff.repeats import sources_read_twice
+from backfill.runtime.named_sources import _as_declared
 from backfill.runtime.source.data_source import source_frame
 from backfill.runtime.switching.kafka_rows import kafka_frame
 from cases import cases
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
-SCHEMA = pa.schema([("id", pa.int64()), ("user", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("user", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("price", pa.decimal128(10, 2)),
+        ("place", pa.struct([("city", pa.string()), ("code", pa.int32())])),
+        (
+            "visits",
+            pa.list_(pa.struct([("page", pa.string()), ("left", pa.timestamp("us", "UTC"))])),
+        ),
+        ("tags", pa.map_(pa.string(), pa.string())),
+    ]
+)
 AVRO = KafkaValue.model_validate(
     {
         "format": "avro",
@@ -61,6 +75,30 @@ def rows(records: DataFrame) -> DataFrame:
     return decoded.select("e.*", "timestamp").withWatermark("at", "1 minute")
 
 
+def decoded_as(
+    fields: str, options: dict[str, str] | None = None
+) -> Callable[[Records], DataFrame]:
+    """What programs make of records that they decode otherwise."""
+
+    def read_as(read: Records) -> DataFrame:
+        value = F.col("value").cast("string")
+        return read("events").select(F.from_json(value, fields, options or {}).alias("e"))
+
+    return read_as
+
+
+def whole_rows(
+    fields: str, options: dict[str, str] | None = None
+) -> Callable[[Records], DataFrame]:
+    decoded = decoded_as(fields, options)
+    return lambda read: decoded(read).select("e.*").dropDuplicates()
+
+
+def by(key: str, fields: str) -> Callable[[Records], DataFrame]:
+    decoded = decoded_as(fields)
+    return lambda read: decoded(read).selectExpr(f"{key} AS key").dropDuplicates(["key"])
+
+
 def unique(records: DataFrame) -> DataFrame:
     return rows(records).dropDuplicates(["id", "at"])
 
@@ -76,6 +114,120 @@ def joined(left: DataFrame, right: DataFrame) -> DataFrame:
 
 def items(frame: DataFrame) -> DataFrame:
     return frame.withColumn("item", F.explode(F.sequence(F.lit(1), F.col("id"))))
+
+
+DECODED: dict[str, tuple[Callable[[Records], DataFrame], set[str]]] = {
+    "a time as text": (by("e.at", "id long, at string"), {"events"}),
+    "a digest with a time as text": (
+        by("sha2(concat(e.id, e.at), 256)", "id long, at string"),
+        {"events"},
+    ),
+    "rows with a time as text": (whole_rows("id long, at string"), {"events"}),
+    "another field of rows with a time as text": (by("e.id", "id long, at string"), set()),
+    "a time as a number": (by("e.at", "at long"), {"events"}),
+    "text as a time": (by("e.user", "user timestamp"), set()),
+    "text as a number": (by("e.user", "user long"), {"events"}),
+    "a number as another one": (by("e.id", "id double"), set()),
+    "a fraction as a whole number": (by("e.price", "price long"), {"events"}),
+    "a fraction as another one": (by("e.price", "price double"), set()),
+    "a fraction as text": (by("e.price", "price string"), {"events"}),
+    "all fields in a map": (
+        lambda read: (
+            read("events")
+            .select(
+                F.from_json(F.col("value").cast("string"), "map<string,string>")["id"].alias("key")
+            )
+            .dropDuplicates()
+        ),
+        {"events"},
+    ),
+    "a field that is a map": (by("e.tags['a']", "tags map<string,string>"), {"events"}),
+    "an object": (by("e.place", "place struct<city:string,code:int>"), set()),
+    "an object as text": (by("e.place", "place string"), {"events"}),
+    "a number in an object as text": (
+        by("e.place", "place struct<city:string,code:string>"),
+        {"events"},
+    ),
+    "another field of such an object": (
+        by("e.place.city", "place struct<city:string,code:string>"),
+        set(),
+    ),
+    "a field that an object of the table lacks": (
+        by("e.place", "place struct<city:string,street:string>"),
+        {"events"},
+    ),
+    "a list": (by("e.visits", "visits array<struct<page:string,left:timestamp>>"), set()),
+    "a list as text": (by("e.visits", "visits string"), {"events"}),
+    "a time in a list as text": (
+        by("e.visits", "visits array<struct<left:string>>"),
+        {"events"},
+    ),
+    "parts of a list with a time as text": (
+        lambda read: (
+            decoded_as("id long, visits array<struct<page:string,left:string>>")(read)
+            .select("e.id", F.explode("e.visits").alias("visit"))
+            .select("id", "visit.page")
+            .dropDuplicates()
+        ),
+        {"events"},
+    ),
+    "rows with a field that the table lacks": (
+        whole_rows("id long, version string"),
+        {"events"},
+    ),
+    "a field in another case than the table's": (by("e.ID", "ID long"), {"events"}),
+    "another field of rows with one that the table lacks": (
+        by("e.id", "id long, version string"),
+        set(),
+    ),
+    "rows with the text that is no record": (
+        whole_rows("id long, _corrupt_record string"),
+        {"events"},
+    ),
+    "rows with times of a form of their own": (
+        whole_rows("id long, at timestamp", {"timestampFormat": "yyyy-MM-dd"}),
+        {"events"},
+    ),
+    "a record in the text of a record": (
+        lambda read: (
+            decoded_as("user string")(read)
+            .select(F.from_json("e.user", "name string").alias("user"))
+            .dropDuplicates()
+        ),
+        set(),
+    ),
+    "a record in the text of an object": (
+        lambda read: (
+            decoded_as("place string")(read)
+            .select(F.from_json("e.place", "city string").alias("place"))
+            .dropDuplicates()
+        ),
+        {"events"},
+    ),
+    "a part of a record that is decoded": (
+        lambda read: (
+            read("events")
+            .select(F.get_json_object(F.col("value").cast("string"), "$.place").alias("text"))
+            .select(F.from_json("text", "id long").alias("place"))
+            .dropDuplicates()
+        ),
+        {"events"},
+    ),
+    "records without their prefix": (
+        lambda read: (
+            read("events")
+            .select(
+                F.from_json(
+                    F.decode(F.expr("substring(value, 6, length(value) - 5)"), "UTF-8"),
+                    "id long",
+                ).alias("e")
+            )
+            .dropDuplicates()
+        ),
+        set(),
+    ),
+}
+"""Queries by what they decode and compare, and the sources that they may give twice."""
 
 
 @cases(
@@ -220,6 +372,19 @@ def test_which_sources_a_query_may_give_twice(
     assert sources_read_twice(frame, by_time) == repeated
 
 
+def test_a_key_is_known_if_it_is_decoded_as_what_the_table_has(
+    spark: SparkSession, backfill: Backfill
+) -> None:
+    found = {
+        name: sources_read_twice(
+            query(lambda source: kafka_frame(spark, backfill.settings, source)),
+            backfill.settings.sources,
+        )
+        for name, (query, _) in DECODED.items()
+    }
+    assert found == {name: repeated for name, (_, repeated) in DECODED.items()}
+
+
 def test_nothing_is_read_twice_of_sources_that_go_on_by_offsets(
     spark: SparkSession, backfill: Backfill
 ) -> None:
@@ -236,19 +401,48 @@ def test_rows_of_a_table_are_known_by_their_columns(
     assert sources_read_twice(frame.select("id"), sources) == {"events"}
 
 
+def test_rows_of_a_named_source_are_known_by_the_types_that_are_declared(
+    spark: SparkSession, backfill: Backfill
+) -> None:
+    rows = source_frame(spark, backfill.settings, "events")
+
+    def repeated(declared: str, key: str) -> bool:
+        frame = _as_declared(rows, declared, "events").dropDuplicates([key])
+        return bool(sources_read_twice(frame, backfill.settings.sources))
+
+    assert not repeated("id long, user string, at timestamp", "at")
+    assert repeated("id long, at string", "at")
+    assert not repeated("id long, at string", "id")
+    assert repeated("price string", "price")
+    assert not repeated("ID double", "ID")
+    assert not repeated("place struct<city:string,code:int>", "place")
+    assert repeated("place struct<city:string,code:string>", "place")
+
+
+def test_text_that_the_program_makes_of_declared_columns_is_known(
+    spark: SparkSession, backfill: Backfill
+) -> None:
+    frame = _as_declared(source_frame(spark, backfill.settings, "events"), "at timestamp", "events")
+    frame = frame.select(F.col("at").cast("string").alias("at"))
+    assert sources_read_twice(frame.dropDuplicates(["at"]), backfill.settings.sources) == set()
+
+
 def test_records_are_known_by_what_the_table_has_of_them(
     spark: SparkSession, backfill: Backfill
 ) -> None:
     source = backfill.settings.sources[0]
     assert source.live is not None
 
-    def repeated(kafka: KafkaColumns, value: KafkaValue, *keys: str) -> set[str]:
+    def repeated(
+        kafka: KafkaColumns, value: KafkaValue, *keys: str, decoded: str = "id long"
+    ) -> set[str]:
         live = source.live.model_copy(
             update={"kafka": source.live.kafka.model_copy(update={"value": value})}
         )
         given = source.model_copy(update={"kafka": kafka, "live": live})
         settings = backfill.settings.model_copy(update={"sources": (given,)})
         frame = kafka_frame(spark, settings, "events")
+        frame = frame.withColumn("e", F.from_json(F.col("value").cast("string"), decoded))
         return sources_read_twice(frame.dropDuplicates(keys), [given])
 
     column = KafkaValue(format="column", column="user")
@@ -256,3 +450,4 @@ def test_records_are_known_by_what_the_table_has_of_them(
     assert repeated(KafkaColumns(), KafkaValue(), "timestamp") == {"events"}
     assert repeated(KafkaColumns(), column, "value") == set()
     assert repeated(KafkaColumns(), AVRO, "value") == {"events"}
+    assert repeated(KafkaColumns(), column, "e", decoded="payload struct<any:string>") == set()

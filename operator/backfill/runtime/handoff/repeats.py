@@ -5,14 +5,39 @@ values that are the same whenever a record is read. Its state is handed over, so
 records of history. What is not understood counts as not dropping any.
 """
 
+import json
 import logging
 from collections.abc import Iterable, Set
 
 from py4j.java_gateway import JavaObject
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    AtomicType,
+    DataType,
+    DateType,
+    FractionalType,
+    IntegralType,
+    MapType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    _parse_datatype_json_string,
+)
 
 from backfill.api.source import Source
-from backfill.runtime.catalyst import analyzed, clock_pattern, elements, id_of, kind_of, nodes_of
+from backfill.runtime.catalyst import (
+    analyzed,
+    clock_pattern,
+    corrupt_record_column,
+    elements,
+    id_of,
+    kind_of,
+    nodes_of,
+)
 from backfill.runtime.queries.logical_plan import (
     HAND_ON_COLUMNS,
     event_times,
@@ -23,8 +48,15 @@ from backfill.runtime.source.record_columns import TOPIC
 
 _ROW_BY_ROW = HAND_ON_COLUMNS | {"EventTimeWatermark", "Filter"}
 _DROPS = {"Deduplicate", "DeduplicateWithinWatermark"}
-_DECODES = {"AvroDataToCatalyst", "JsonToStructs"}
-"""Expressions that give the same values for the value of a record and the one made of its row."""
+_HAND_ON_VALUES = {"Alias", "Cast", "Decode", "StringDecode", "Substring"}
+"""Expressions of an encoded value that is still to be decoded: as text, or without its prefix."""
+
+_Part = tuple[str, ...] | StructType
+"""What is used of a column: the field at a path, of which an empty one is the column itself; or
+only what is decoded from it, as these fields.
+"""
+_Use = tuple[int, _Part]
+"""A column by its id, and what is used of it."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,17 +69,17 @@ def sources_read_twice(frame: DataFrame, sources: Iterable[Source]) -> set[str]:
     if not given:
         return set()
     try:
-        clock = clock_pattern(frame.sparkSession)
-        return _Plan(given, clock).not_dropped(analyzed(frame))
+        return _Plan(given, frame.sparkSession).not_dropped(analyzed(frame))
     except Exception:  # no program fails for a warning
         _log.exception("whether a query drops duplicates could not be told")
         return set(given)
 
 
 class _Plan:
-    def __init__(self, sources: dict[str, Source], clock: JavaObject):
+    def __init__(self, sources: dict[str, Source], spark: SparkSession):
         self._sources = sources
-        self._clock = clock
+        self._clock = clock_pattern(spark)
+        self._corrupt = corrupt_record_column(spark)
 
     def not_dropped(self, node: JavaObject) -> set[str]:
         """Names of the sources below a node whose records it may give twice."""
@@ -63,62 +95,76 @@ class _Plan:
         child, compared = node.child(), [id_of(key) for key in elements(node.keys())]
         if kind_of(node) == "DeduplicateWithinWatermark":  # it forgets them by their time
             compared += [id_of(column) for column, _ in event_times(child)]
-        return self._same(child, set(compared), set())
+        return self._same(child, {(column, ()) for column in compared})
 
-    def _same(self, node: JavaObject, columns: Set[int], decoded: Set[int]) -> bool:
-        """Whether columns of a node have the same values whenever a record is read, as far as they
-        are used; of ``decoded`` columns only what is decoded from them is.
-        """
+    def _same(self, node: JavaObject, used: Set[_Use]) -> bool:
+        """Whether what is used of a node's columns is the same whenever a record is read."""
         kind, children = kind_of(node), elements(node.children())
         if is_source(node):
             return True
         if kind == "Project" and _is_of_records(node):
-            return self._same_in_records(node, columns, decoded)
+            return self._same_in_records(node, used)
+        below: set[_Use] = set()
         match kind:
             case "Project":
                 made = {id_of(each): each for each in elements(node.projectList())}
-                below = _Used()
-                return all(
-                    self._use(made[column], below, decoded=inner)
-                    for used, inner in ((columns, False), (decoded, True))
-                    for column in used
-                ) and self._same(children[0], below.columns, below.decoded)
+                return (
+                    not (_is_of_rows(node) and any(_is_converted(made[each]) for each, _ in used))
+                    and all(self._use(made[column], part, below) for column, part in used)
+                    and self._same(children[0], below)
+                )
             case "Generate":
-                below = _Used()
                 output = {id_of(each) for each in elements(node.generatorOutput())}
-                generated = self._use(node.generator(), below, decoded=False)
-                if output & (columns | decoded) and not generated:
+                below |= {(column, part) for column, part in used if column not in output}
+                if len(below) < len(used) and not self._use(node.generator(), (), below):
                     return False
-                return self._same(
-                    children[0], below.columns | columns - output, below.decoded | decoded - output
-                )
+                return self._same(children[0], below)
             case "Union":
-                return all(
-                    self._same(child, *(_at(node, child, each) for each in (columns, decoded)))
-                    for child in children
-                )
+                return all(self._same(child, _at(node, child, used)) for child in children)
             case kind if kind in _ROW_BY_ROW:
-                return self._same(children[0], columns, decoded)
+                return self._same(children[0], used)
         return False
 
-    def _use(self, expression: JavaObject, used: "_Used", *, decoded: bool) -> bool:
-        """Adds the columns that a value is computed from. False if it may differ each time."""
+    def _use(self, expression: JavaObject, part: _Part, used: set[_Use]) -> bool:
+        """Adds what a part of a value is computed from. False if it may differ each time."""
         if not expression.deterministic() or expression.containsPattern(self._clock):
             return False
-        pending = [(expression, decoded)]
-        while pending:
-            each, inner = pending.pop()
-            if kind_of(each) == "AttributeReference":
-                (used.decoded if inner else used.columns).add(id_of(each))
-            inner = inner or kind_of(each) in _DECODES
-            pending += [(child, inner) for child in elements(each.children())]
-        return True
+        return self._add(expression, part, used)
 
-    def _same_in_records(self, node: JavaObject, columns: Set[int], decoded: Set[int]) -> bool:
-        """Whether these columns of history's records are those of Kafka's."""
+    def _add(self, expression: JavaObject, part: _Part, used: set[_Use]) -> bool:
+        kind, children = kind_of(expression), elements(expression.children())
+        if kind == "AttributeReference":
+            used.add((id_of(expression), part))
+            return True
+        if kind == "Alias" or (isinstance(part, StructType) and kind in _HAND_ON_VALUES):
+            return self._add(children[0], part, used)
+        path = () if isinstance(part, StructType) else part  # what is decoded is itself computed
+        match kind:
+            case "GetStructField":
+                name = expression.childSchema().fieldNames()[expression.ordinal()]
+                return self._add(children[0], (str(name), *path), used)
+            case "AvroDataToCatalyst" | "JsonToStructs":
+                fields = self._decoded(expression, path)
+                return fields is not None and self._add(children[0], fields, used)
+        return all(self._add(child, (), used) for child in children)
+
+    def _decoded(self, expression: JavaObject, path: tuple[str, ...]) -> StructType | None:
+        """The fields that are decoded for a part of the result; None where it is not known how."""
+        fields = _type(expression)
+        if not isinstance(fields, StructType):
+            return None
+        fields = _only(fields, path)
+        if kind_of(expression) == "JsonToStructs" and (
+            not expression.options().isEmpty() or self._corrupt in fields.names
+        ):
+            return None
+        return fields
+
+    def _same_in_records(self, node: JavaObject, used: Set[_Use]) -> bool:
+        """Whether what is used of history's records is the same in Kafka's."""
         names = {id_of(each): str(each.name()) for each in elements(node.output())}
-        (name,) = {source_of(each) for each in nodes_of(node) if is_source(each)}
-        source = self._sources.get(name)
+        (table,) = (each for each in nodes_of(node) if is_source(each))
+        source = self._sources.get(source_of(table))
         if source is None:  # a source whose records are not read twice
             return True
         same = {"key", "topic", "partition", "offset"}
@@ -126,18 +172,51 @@ class _Plan:
             same.add("timestamp")
         if source.live is not None and source.live.kafka.value.column is not None:
             same.add("value")
-        return {names[each] for each in columns} <= same and {
-            names[each] for each in decoded
-        } <= same | {"value"}
+        row = StructType.fromJson(json.loads(str(table.schema().json())))
+        return all(
+            names[column] in same
+            or (
+                names[column] == "value"
+                and isinstance(part, StructType)
+                and _is_read_back(row, part)
+            )
+            for column, part in used
+        )
 
 
-class _Used:
-    """Columns that values are computed from."""
+def _is_read_back(written: DataType, read: DataType) -> bool:
+    """Whether a value of a table's type, encoded and decoded as another type, is what the record of
+    which the table has the value is decoded as.
+    """
+    match written, read:
+        case StructType(), StructType():
+            columns = {each.name: each.dataType for each in written}
+            return all(
+                each.name in columns and _is_read_back(columns[each.name], each.dataType)
+                for each in read
+            )
+        case ArrayType(), ArrayType():
+            return _is_read_back(written.elementType, read.elementType)
+        case MapType(), _:
+            return False
+        case IntegralType(), NumericType():
+            return True
+        case FractionalType(), FractionalType():
+            return True
+        case StringType(), TimestampType() | TimestampNTZType() | DateType():
+            return True  # the table has the record's own text
+        case TimestampNTZType(), TimestampType():
+            return True
+    return written == read
 
-    def __init__(self) -> None:
-        self.columns: set[int] = set()
-        self.decoded: set[int] = set()
-        """Those of which only what is decoded from them is used."""
+
+def _only(fields: StructType, path: tuple[str, ...]) -> StructType:
+    """The part of a struct that has the field at a path."""
+    if not path:
+        return fields
+    kind = fields[path[0]].dataType
+    inner = _only(kind, path[1:]) if isinstance(kind, StructType) else kind
+    return StructType([StructField(path[0], inner)])
 
 
 def _is_of_records(project: JavaObject) -> bool:
@@ -147,7 +226,42 @@ def _is_of_records(project: JavaObject) -> bool:
     )
 
 
-def _at(union: JavaObject, child: JavaObject, columns: Set[int]) -> set[int]:
-    """The columns of a union's child in the place of columns of the union."""
+def _is_of_rows(project: JavaObject) -> bool:
+    """Whether a projection is the first one of a table's rows: that of a named source gives them
+    the types that the live source declares (:mod:`backfill.runtime.named_sources`).
+    """
+    node = project.child()
+    while kind_of(node) in HAND_ON_COLUMNS:
+        node = node.child()
+    return is_source(node)
+
+
+def _is_converted(column: JavaObject) -> bool:
+    """Whether a column that a live source declares may have other values in history, where the
+    table's column is cast.
+    """
+    if kind_of(column) != "Alias" or kind_of(column.child()) != "Cast":
+        return False
+    cast = column.child()
+    if kind_of(cast.child()) != "AttributeReference":
+        return False
+    if str(cast.child().name()).lower() != str(column.name()).lower():
+        return False  # computed by the program
+    there, declared = _type(cast.child()), _type(cast)
+    plain = isinstance(there, AtomicType) and isinstance(declared, AtomicType)
+    return there != declared and not (plain and _is_read_back(there, declared))
+
+
+def _type(expression: JavaObject) -> DataType:
+    return _parse_datatype_json_string(str(expression.dataType().json()))
+
+
+def _at(union: JavaObject, child: JavaObject, used: Set[_Use]) -> set[_Use]:
+    """What is used of a union's child, by what is used of the union."""
     pairs = zip(elements(union.output()), elements(child.output()), strict=True)
-    return {id_of(mine) for united, mine in pairs if id_of(united) in columns}
+    return {
+        (id_of(mine), part)
+        for united, mine in pairs
+        for each, part in used
+        if id_of(united) == each
+    }
