@@ -308,6 +308,7 @@ def test_a_reference_of_other_types_is_compared_by_what_both_have(
             "seen": pa.array([START] * 4, pa.timestamp("us", "UTC")),
             "deep": pa.array(deep, nested(pa.int64(), pa.float64())),
             "written": pa.array([7] * 4),
+            "region": pa.array(["eu", "us", "us", None]),
             "epoch.ms": pa.array(
                 [int(START.timestamp() * 1_000) + 3_600_000 * hour for hour in (0, 1, 2, 24)]
             ),
@@ -315,6 +316,8 @@ def test_a_reference_of_other_types_is_compared_by_what_both_have(
     )
     lake.create_namespace("audit")
     audited = lake.create_table("audit.events", schema=reference.schema)
+    with audited.update_spec() as changed:
+        changed.add_identity("region")  # not compared
     audited.append(reference)
     wish = {
         "against": "Reference",
@@ -336,7 +339,7 @@ def test_a_reference_of_other_types_is_compared_by_what_both_have(
     assert (compared.reference, compared.snapshot_id) == ("lake.audit.events", read)
     report = json.loads(Path(compared.report).with_suffix(".json").read_bytes())
     assert report["referenceSnapshotId"] == read
-    assert report["columnsOnlyInReference"] == ["note", "epoch.ms"]
+    assert report["columnsOnlyInReference"] == ["note", "region", "epoch.ms"]
     assert report["byColumn"] == {"amount": 1, "seen": 0, "deep": 0}
     assert [each["start"][11:13] for each in report["byTime"]] == ["00", "01", "02", "23"]
     different, missing, extra = report["samples"]

@@ -48,9 +48,16 @@ def partition_text(schema: Schema, values: Mapping[int, Any]) -> str:
 
 
 def partition_values(schema: Schema, text: str) -> dict[int, Any]:
-    """The values of :func:`partition_text` by field id, None for null."""
-    stored = json.loads(text)
-    return {int(key): _value(schema.find_type(int(key)), value) for key, value in stored.items()}
+    """The values of :func:`partition_text` by field id, None for null.
+
+    Fields that the schema does not have are left out: it may be of some columns only.
+    """
+    stored = {int(key): value for key, value in json.loads(text).items()}
+    return {
+        field_id: _value(schema.find_type(field_id), value)
+        for field_id, value in stored.items()
+        if field_id in schema._lazy_id_to_field
+    }
 
 
 def initial_value(field: NestedField) -> Any:
