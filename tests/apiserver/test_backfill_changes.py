@@ -128,6 +128,8 @@ def test_the_same_moment_written_in_another_zone_is_no_change(admin: Rest, path:
 
 _MANUAL = {"name": "summary", "table": "lake.ops.summary", "timestampColumn": "at"}
 
+_AUDITED = {"validate": {"against": "Reference", "reference": {"table": "lake.audit.summary"}}}
+
 
 @pytest.mark.parametrize(
     ("before", "after", "waived"),
@@ -139,13 +141,19 @@ _MANUAL = {"name": "summary", "table": "lake.ops.summary", "timestampColumn": "a
         ({}, {"validate": {"keys": ["id"]}}, True),
         ({}, {"validate": {"keys": ["id"]}, "approval": "Manual"}, False),
         ({"validate": {"keys": ["id"]}}, {}, False),
+        ({}, _AUDITED, False),
+        (_AUDITED, {}, False),
+        ({"validate": {"keys": ["id"]}}, _AUDITED, False),
+        (_AUDITED, {"validate": {"keys": ["id"]}}, True),
+        (_AUDITED, {**_AUDITED, "approval": "Automatic"}, True),
+        ({**_AUDITED, "approval": "Automatic"}, {}, False),
         ({"approval": "Automatic"}, {"approval": "Manual"}, False),
     ],
 )
 def test_an_editor_may_ask_for_approval_and_not_waive_it(
     admin: Rest, path: str, before: dict[str, Any], after: dict[str, Any], waived: bool
 ) -> None:
-    """The default of a Replace without validate is that it needs approval."""
+    """The default of a Replace that is not compared with production is that it needs approval."""
 
     def outputs(wanted: dict[str, Any]) -> list[dict[str, Any]]:
         approval = {name: value for name, value in wanted.items() if name == "approval"}

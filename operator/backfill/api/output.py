@@ -102,8 +102,8 @@ class Publish(Model):
     """
     approval: Literal["Automatic", "Manual"] | None = None
     """``Automatic``: publish as soon as the result is complete. ``Manual``: wait for approval
-    first. Default: ``Manual`` for modes ``Replace`` and ``Upsert`` without ``validate``, which
-    take away rows that nothing was compared with; otherwise ``Automatic``, also with a reference.
+    first. Default: ``Manual`` for modes ``Replace`` and ``Upsert`` without ``validate`` against
+    ``Production``, which take away rows that nothing was compared with; otherwise ``Automatic``.
     May change at any time to ``Manual``, but not to ``Automatic`` once the plan is made.
     """
     incomplete: Literal["Wait", "Publish"] = "Wait"
@@ -178,5 +178,6 @@ class Output(Model):
     def needs_approval(self) -> bool:
         """Whether the result is published only after approval, whatever it is."""
         if self.publish.approval is None:
-            return self.publish.mode.takes_rows_away and self.validate_ is None
+            compared = self.validate_ is not None and self.reference is None
+            return self.publish.mode.takes_rows_away and not compared
         return self.publish.approval == "Manual"

@@ -258,7 +258,7 @@ def _approval_stays() -> Rule:
     needs = (
         "(has(o.publish) && has(o.publish.approval)) ? o.publish.approval == 'Manual' :"
         " has(o.publish) && has(o.publish.mode) && o.publish.mode in ['Replace', 'Upsert'] &&"
-        " !has(o.validate)"
+        " (!has(o.validate) || has(o.validate.reference))"
     )
     without = f"self.spec.outputs.filter(o, !({needs})).map(o, o.name)"
     asked = f"oldSelf.spec.outputs.filter(o, {needs}).map(o, o.name)"

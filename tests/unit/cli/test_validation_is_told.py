@@ -58,7 +58,8 @@ def test_what_a_result_was_compared_with_is_named(runs: LocalRuns, lake: Catalog
     lake.create_table("raw.audited", schema=EVENTS)
     reference = {"table": "lake.raw.audited"}
     described(runs, lake, against="Reference", reference=reference)
-    ended = runs.run(matching=999, missing=1)
+    assert runs.run(matching=999, missing=1).status == 3, "production was not compared"
+    ended = runs.command("approve", "january")
     assert ended.status == 0, ended.err
     told = "99.9 % matched the reference lake.raw.audited, report: /reports/counts.html"
     assert told in ended.out + ended.err

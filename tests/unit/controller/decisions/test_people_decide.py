@@ -339,21 +339,28 @@ def test_deletion_waits_for_an_undo_that_is_under_way() -> None:
     assert isinstance(job_of(deleted), DiscardJob)
 
 
+_REFERENCE = {"against": "Reference", "reference": {"table": "lake.audit.counts"}}
+
+
 @pytest.mark.parametrize(
     ("publish", "validate", "waits"),
     [
         ({"mode": "Replace"}, None, True),
         ({"mode": "Replace"}, {"keys": ["id"]}, False),
+        ({"mode": "Replace"}, _REFERENCE, True),
+        ({"mode": "Upsert"}, _REFERENCE, True),
+        ({"mode": "Append"}, _REFERENCE, False),
+        ({"mode": "Replace", "approval": "Automatic"}, _REFERENCE, False),
         ({"mode": "Replace", "approval": "Automatic"}, None, False),
         ({"mode": "Replace", "approval": "Manual"}, {"keys": ["id"]}, True),
         ({"mode": "Append"}, None, False),
     ],
 )
-def test_a_replacement_that_nothing_was_compared_with_needs_approval(
+def test_a_replacement_of_rows_that_were_not_compared_needs_approval(
     publish: dict[str, str], validate: dict[str, Any] | None, waits: bool
 ) -> None:
     output = {"name": "counts", "table": "lake.ops.counts", "publish": publish}
     if validate is not None:
         output |= {"validate": validate}
-    (read,) = backfill(outputs=[{**output, "timestampColumn": "at"}]).spec.outputs
+    (read,) = backfill(outputs=[{**output, "timestampColumn": "at", "keys": ["id"]}]).spec.outputs
     assert read.needs_approval == waits

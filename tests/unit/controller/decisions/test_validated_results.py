@@ -153,7 +153,9 @@ def test_a_reference_is_named_wherever_the_result_is_compared_with_it() -> None:
     assert told.message == "comparing counts with the reference lake.audit.counts"
     found = compared(wish, matching=999, missing=1, reference="lake.audit.counts")
     decision = decide(observed(backfill(settled(found), outputs=outputs)))
-    assert publishes(decision), "it counts as validated, so that Replace needs no approval"
+    assert not publishes(decision), (
+        "the rows of production that Replace takes away were not compared"
+    )
     assert condition(decision, ConditionType.VALIDATED).message == (
         "counts: 99.9 % of 1,000 rows match the reference lake.audit.counts (1 only in the"
         " reference); report: /work/r.json"
