@@ -8,6 +8,7 @@ known phrases are repeated.
 import re
 import traceback
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any, Final
 
 from backfill.api.errors import BackfillError, first_line
@@ -56,6 +57,10 @@ _STORE_ERROR: Final = re.compile(r"AWS Error ([A-Z_]{1,40})(?: \(HTTP status (\d
 """PyArrow's form of an S3 error.
 The name is one of the library's, whatever the server has answered.
 """
+_REFUSED: Final = re.compile(
+    r"\b(ACCESS|PERMISSION)_DENIED\b|(?i:(access|permission) denied|password authentication failed)"
+)
+"""How stores, databases and file systems say that access is refused."""
 _NOT_AN_ANSWER: Final = frozenset({"ValidationError", "JSONDecodeError", "UnicodeDecodeError"})
 
 
@@ -65,6 +70,16 @@ def reason(error: Exception) -> str:
         return first_line(error)
     told = [type(error).__name__, *_details(error)]
     return f"{told[0]} ({', '.join(dict.fromkeys(told[1:]))})" if told[1:] else told[0]
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether access is refused, until somebody grants it."""
+    return any(
+        isinstance(each, PermissionError)
+        or _status(each) in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+        or _REFUSED.search(str(each)) is not None
+        for each in _chain(error)
+    )
 
 
 def trace(error: BaseException) -> str:

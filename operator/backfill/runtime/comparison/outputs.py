@@ -23,6 +23,7 @@ from backfill.outputs.staging import branch_head, lost
 from backfill.protocol.split_assignment import OutputComparison
 from backfill.runtime.batch.own_jobs import cancelled_by, own_session
 from backfill.runtime.comparison.compare import Wish, compare
+from backfill.runtime.comparison.refusals import lasting_refusals
 from backfill.runtime.comparison.report import Clues, Report
 from backfill.runtime.comparison.sides import rows_of, side_of, time_of
 from backfill.runtime.queries.causes import cause_of, lasting_cause
@@ -111,7 +112,9 @@ def compare_output(
     if problems := list(check_comparison(table.schema(), output, field)):
         raise BadInput(problems)
     ours = own_table(table, output, settings.window, field)
-    theirs = other_table(catalogs, table, output, settings.window, field)
+    reference, where = output.reference_table, f"{field}.validate.reference.table"
+    with lasting_refusals(reference, where):
+        theirs = other_table(catalogs, table, output, settings.window, field)
     result = Result(
         settings.namespace, settings.backfill, settings.uid, settings.plan_id, output.name
     )
@@ -121,16 +124,17 @@ def compare_output(
     current = theirs.table.metadata.current_snapshot_id
     common = compared_schema(table.schema(), theirs.table.schema())
     names = {each.name for each in common.fields}
-    sides = [
-        (of, side_of(of.table, of.output, of.rows, snapshot_id, names))
-        for of, snapshot_id in ((ours, head.snapshot_id), (theirs, current))
-    ]
+    staged_files = side_of(ours.table, ours.output, ours.rows, head.snapshot_id, names)
+    with lasting_refusals(reference, where):
+        other_files = side_of(theirs.table, theirs.output, theirs.rows, current, names)
+    sides = ((ours, staged_files), (theirs, other_files))
     width_us = stretch_us(settings.window)
     start_us, tasks = to_us(settings.window.start), spark.sparkContext.defaultParallelism
     frames = [(of.output, rows_of(spark, side, of.rows, tasks)) for of, side in sides]
     staged, other = ((frame, _stretch(frame, of, start_us, width_us)) for of, frame in frames)
     wish, most = wish_of(common, output), sum(side.rows for _, side in sides)
-    found = compare(spark, staged, other, wish, rows=most)
+    with lasting_refusals(reference, where, in_tasks=True):
+        found = compare(spark, staged, other, wish, rows=most)
     report = Report(
         settings,
         output,
@@ -151,7 +155,7 @@ def compare_output(
         missing=counts.missing,
         extra=counts.extra,
         duplicate_keys=found.duplicate_keys_in_other if wish.keys else 0,
-        reference=output.reference_table,
+        reference=reference,
         snapshot_id=current,
         report=report.write(settings.plan_workspace),
     )
