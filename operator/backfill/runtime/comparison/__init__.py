@@ -1,1 +1,3 @@
-"""Compares the staged result of an output with production, as a Spark job of the same driver."""
+"""Compares the staged result of an output with production or a reference, as a Spark job of the
+same driver.
+"""

@@ -361,7 +361,7 @@ class Run(ProgramRun):
         self._comparing = output
 
     def compared(self, comparison: OutputComparison) -> None:
-        """Records how a result compares with production."""
+        """Records how a result compares with production or a reference."""
         with self._lock:
             self._comparing = ""
             self._comparisons = (*self._comparisons, comparison)
