@@ -87,8 +87,7 @@ def check_columns(schema: Schema, theirs: Schema, output: Output, field: str) ->
                 f"{reference.table} has no column {each.name} at the top of its rows, which"
                 f" {output.table} has"
             )
-            hint = near(each.name, list(known))
-            yield Problem(f"{field}.validate.reference.table", message, f"{remedy}; {hint}")
+            yield Problem(f"{field}.validate.reference.table", message, remedy)
         elif _common(each.field_type, known[each.name]) is None:
             message = (
                 f"column {each.name} is a {known[each.name]} in {reference.table} and a"
