@@ -16,14 +16,19 @@ _WITHOUT_LATE = {
 }
 
 
-def other_side(document: Mapping[str, Any]) -> str:
+def side_key(document: Mapping[str, Any]) -> str:
     """What the result was compared with: ``production`` or ``reference``, as in the document."""
     return "reference" if document["validate"].get("against") == "Reference" else "production"
 
 
+def side_in_words(document: Mapping[str, Any]) -> str:
+    """What the result was compared with, in words."""
+    return _THE[side_key(document)]
+
+
 def causes(document: Mapping[str, Any]) -> list[str]:
     """One sentence for each cause that the figures show, the most likely first."""
-    rows, other = document["rows"], other_side(document)
+    rows, other = document["rows"], side_key(document)
     if not rows["different"] + rows["missing"] + rows["extra"]:
         return []
     return [
@@ -55,7 +60,7 @@ def _one_sided(rows: Mapping[str, int], other: str) -> Iterator[str]:
 
 
 def _nothing_in_common(document: Mapping[str, Any]) -> Iterator[str]:
-    rows, other = document["rows"], other_side(document)
+    rows, other = document["rows"], side_key(document)
     if rows["matching"] + rows["different"] or not (rows[other] and rows["result"]):
         return
     if document["validate"].get("keys"):
@@ -106,14 +111,14 @@ def _of_the_input(document: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"{count(late, 'row')} of the input {were} so late that a stream drops"
             f" {'it' if late == 1 else 'them'}. The result has what follows from"
-            f" {'it' if late == 1 else 'them'}, and {_WITHOUT_LATE[other_side(document)]}."
+            f" {'it' if late == 1 else 'them'}, and {_WITHOUT_LATE[side_key(document)]}."
         )
 
 
 def _twice(document: Mapping[str, Any]) -> Iterator[str]:
     if not document["validate"].get("keys"):
         return
-    other = other_side(document)
+    other = side_key(document)
     for side, where in ((other, _THE[other]), ("result", "the result")):
         keys = document["duplicateKeys"][side]
         if keys:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from backfill.api.base import printable
 from backfill.api.quantities import count as in_words
-from backfill.runtime.comparison.causes import causes, other_side
+from backfill.runtime.comparison.causes import causes, side_in_words, side_key
 
 _KINDS: Final = ("different", "missing", "extra")
 _WIDTH, _HEIGHT, _GAP = 960, 160, 1
@@ -90,7 +90,7 @@ def _about(document: Mapping[str, Any]) -> str:
 def _verdict(document: Mapping[str, Any]) -> str:
     rows, least = document["rows"], document["validate"]["minMatch"]
     compared = sum(rows[kind] for kind in ("matching", "different", "missing", "extra"))
-    told = f"{document['match']} % of {compared:,} rows match {_the(document)}"
+    told = f"{document['match']} % of {compared:,} rows match {side_in_words(document)}"
     short = "" if document["reachesMinMatch"] else " short"
     limit = "below" if short else "not below"
     return f'<p class="verdict{short}">{_text(told)}, {limit} minMatch ({_text(least)} %).</p>'
@@ -171,7 +171,7 @@ def _samples(document: Mapping[str, Any], kind: str) -> str:
     title = f"<h2>{words[0].upper()}{words[1:]}: {len(samples)} of {document['rows'][kind]:,}</h2>"
     if kind == "different":
         return title + _pairs(document, samples)
-    side = other_side(document) if kind == "missing" else "result"
+    side = side_key(document) if kind == "missing" else "result"
     names = list(samples[0][side])
     rows = ("".join(_value(each[side][name]) for name in names) for each in samples)
     return title + _table(names, rows)
@@ -181,7 +181,7 @@ def _pairs(document: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) ->
     """Pairs of rows: their keys, and the columns in which they differ."""
     rows, keys = [], document["validate"].get("keys", ())
     for each in samples:
-        ours, theirs = each["result"], each[other_side(document)]
+        ours, theirs = each["result"], each[side_key(document)]
         apart = [name for name in each["differs"] if name not in keys]
         for number, name in enumerate(apart):
             shown = "".join(_value(ours[key]) if number == 0 else "<td></td>" for key in keys)
@@ -189,11 +189,11 @@ def _pairs(document: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) ->
                 f'{shown}<td class="value apart">{_text(name)}</td>'
                 f"{_value(ours[name])}{_value(theirs[name])}"
             )
-    return _table([*keys, "column", "in the result", f"in {_the(document)}"], rows)
+    return _table([*keys, "column", "in the result", f"in {side_in_words(document)}"], rows)
 
 
 def _facts(document: Mapping[str, Any]) -> str:
-    wanted, side, the = document["validate"], other_side(document), _the(document)
+    wanted, side, the = document["validate"], side_key(document), side_in_words(document)
     only_there = ", ".join(document.get("columnsOnlyInReference", ()))
     tolerances = (f"{name}: {value}" for name, value in wanted.get("tolerance", {}).items())
     facts = {
@@ -214,19 +214,16 @@ def _facts(document: Mapping[str, Any]) -> str:
     return f'<h2>What was compared</h2><div class="scroll"><table>{rows}</table></div>'
 
 
-def _the(document: Mapping[str, Any]) -> str:
-    return "production" if other_side(document) == "production" else "the reference"
-
-
 def _named(document: Mapping[str, Any]) -> str:
     reference = document["validate"].get("reference")
-    return f"{_the(document)} {reference['table']}" if reference else _the(document)
+    the = side_in_words(document)
+    return f"{the} {reference['table']}" if reference else the
 
 
 def _words(document: Mapping[str, Any], kind: str) -> str:
     match kind:
         case "missing":
-            return f"only in {_the(document)}"
+            return f"only in {side_in_words(document)}"
         case "extra":
             return "only in the result"
     return kind
