@@ -70,8 +70,9 @@ def offsets_after_history(plan: Workspace, source: str, kept: Workspace) -> Offs
     """
     header = read_header(plan)
     name = f"_offsets-{header.plan_id}-{source}.json"
-    if kept.exists(name):
-        return {int(each): offset for each, offset in json.loads(kept.read(name)).items()}
+    known = _recorded(kept, name)
+    if known is not None:
+        return known
     described = next(each for each in header.inputs.sources if each.name == source)
     table = load_source_table(described)
     files = files_of(plan, source)
@@ -102,9 +103,13 @@ def with_empty_partitions(
 
 def known_starts(plan_id: str, source: str, kept: Workspace) -> dict[int, int]:
     """By Kafka partition, where those without rows go on, as it was determined before."""
-    name = _starts_file(plan_id, source)
+    return _recorded(kept, _starts_file(plan_id, source)) or {}
+
+
+def _recorded(kept: Workspace, name: str) -> dict[int, int] | None:
+    """Offsets by Kafka partition that an earlier attempt has kept; None if none has."""
     if not kept.exists(name):
-        return {}
+        return None
     return {int(each): offset for each, offset in json.loads(kept.read(name)).items()}
 
 
