@@ -57,7 +57,9 @@ def given_application(given: str, main_file: Path | None, namespace: str | None)
         fix = "name the manifest, or the file on this machine with the same main program"
         raise BadInput(Problem("--main-file", message, fix))
     found = _of_cluster(given, namespace)
-    return Given(_on_this_machine(found, main_file), Path.cwd(), None, from_cluster=True)
+    # only its image has the files of deps
+    there = _with_main_program(found, main_file, "deps")
+    return Given(there, Path.cwd(), None, from_cluster=True)
 
 
 def _of_file(file: Path) -> tuple[Document, str | None]:
@@ -96,18 +98,12 @@ def _of_cluster(name: str, namespace: str | None) -> Document:
     return found
 
 
-def _with_main_program(document: Document, main_file: Path) -> Document:
-    spec = document.get("spec")
-    main: Document = {"mainApplicationFile": str(main_file.resolve())}
-    return {**document, "spec": (spec if isinstance(spec, dict) else {}) | main}
-
-
-def _on_this_machine(document: Document, main_file: Path) -> Document:
-    """With another main program, and without the files that only its image has."""
-    document = _with_main_program(document, main_file)
-    spec = document["spec"]
-    assert isinstance(spec, dict)
-    return {**document, "spec": {key: value for key, value in spec.items() if key != "deps"}}
+def _with_main_program(document: Document, main_file: Path, *left_out: str) -> Document:
+    """The resource with another main program, and without these fields of its spec."""
+    given = document.get("spec")
+    kept = given.items() if isinstance(given, dict) else ()
+    spec = {key: value for key, value in kept if key not in left_out}
+    return {**document, "spec": spec | {"mainApplicationFile": str(main_file.resolve())}}
 
 
 def application_text(given: Given, output: Path | None) -> str:
