@@ -176,6 +176,7 @@ def _within(field: str, places: list[str]) -> bool:
 def _parts(spec: JsonValue | None) -> Parts:
     """The parts of an invalid spec that can be read."""
     given = spec if isinstance(spec, dict) else {}
+    hand_off = given.get("handOff")
     return Parts(
         window=_leniently(Window, given.get("window")),
         sources=_each(Source, given.get("sources")),
@@ -190,8 +191,9 @@ def _parts(spec: JsonValue | None) -> Parts:
         has_rate=given.get("maxRowsPerSecond") is not None,
         catalogs=_each(CatalogRef, given.get("catalogs")),
         wait_for_input_us=_duration_us(given.get("waitForInput", "0s")),
-        hand_off=_leniently(HandOff, given.get("handOff")),
-        hands_over=given.get("handOff") is not None,
+        hand_off=_leniently(HandOff, hand_off),
+        hands_over=hand_off is not None,
+        by_time=isinstance(hand_off, dict) and hand_off.get("startingTimestampMargin") is not None,
         application=_name_of(given.get("applicationRef")),
     )
 

@@ -68,7 +68,7 @@ def hand_off_keeps_state(parts: Parts) -> Iterator[Problem]:
             "give the time that ingestion may have been behind, such as 30m",
         )
     # of a hand-off that cannot be read, other problems are reported
-    by_time = wanted is None or wanted.starting_timestamp_margin is not None
+    by_time = wanted is None or parts.by_time
     for n, source in enumerate(parts.sources):
         yield from _continues_in_kafka(f"spec.sources[{n}]", source, by_time=by_time)
     for n, output in enumerate(parts.outputs):

@@ -39,6 +39,8 @@ class Parts:
     hand_off: HandOff | None
     hands_over: bool
     """Whether the spec has ``handOff``, readable or not."""
+    by_time: bool
+    """Whether it has ``startingTimestampMargin``, readable or not."""
     application: str | None
 
 
@@ -59,6 +61,8 @@ def check_spec(spec: BackfillSpec) -> list[Problem]:
             wait_for_input_us=to_us(spec.wait_for_input),
             hand_off=spec.hand_off,
             hands_over=spec.hand_off is not None,
+            by_time=spec.hand_off is not None
+            and spec.hand_off.starting_timestamp_margin is not None,
             application=spec.application_ref.name,
         )
     )

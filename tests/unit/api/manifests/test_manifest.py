@@ -411,3 +411,20 @@ def test_a_catalog_that_only_looks_like_another_one_is_refused(name: str) -> Non
     assert any(
         problem.startswith("spec.sources[0].table") and "ASCII" in problem for problem in found
     ), found
+
+
+def test_a_margin_that_is_no_duration_is_not_taken_for_missing() -> None:
+    manifest = changed(
+        BACKFILL,
+        {
+            "spec.window.end": "Live",
+            "spec.handOff": {"to": "Live", "startingTimestampMargin": "P1D"},
+            "spec.sources.0.live": {"kafka": {"topic": "t"}},
+            "spec.sources.1.live": {"kafka": {"topic": "u"}},
+        },
+    )
+    told = problems(yaml.safe_dump(manifest))
+    assert [each for each in told if "startingTimestampMargin" in each] == [
+        'spec.handOff.startingTimestampMargin: "P1D" is not a duration; write it as 30s, 15m, 2h,'
+        " 1d or 1h30m"
+    ]
