@@ -28,8 +28,8 @@ from backfill.iceberg.timestamps import GREATEST_US, describe_us
 from backfill.planning.files import Int64s, SourceFiles
 from backfill.planning.metadata.ingestion import KNOWN_PROPERTIES, Ingested, latest_us
 from backfill.planning.offsets import NOTHING, Offsets, in_words
-from backfill.planning.pauses import BoundsNear, Range, compare
 from backfill.planning.plan import InputCheck, PlanInputs
+from backfill.planning.usual_pauses import BoundsNear, Range, compare
 
 FALSE_ALARMS = 1e-6
 """Upper limit of the probability that rows that arrive at random are taken for incomplete."""

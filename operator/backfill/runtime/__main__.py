@@ -6,7 +6,7 @@ import os
 import sys
 
 from backfill.protocol.hand_off import LIVE_SETTINGS_VARIABLE
-from backfill.runtime.catalogs import publish_catalogs
+from backfill.runtime.mounted_catalogs import publish_catalogs
 
 
 def _main() -> int:

@@ -11,8 +11,8 @@ from made_files import made_inputs, source_files
 
 from backfill.iceberg.timestamps import GREATEST_US, LEAST_US
 from backfill.planning.completeness import FALSE_ALARMS, Around, Arrivals, check_input
-from backfill.planning.pauses import compare
 from backfill.planning.plan import InputCheck
+from backfill.planning.usual_pauses import compare
 
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE

@@ -13,8 +13,9 @@ from backfill.api.changes import spec_difference
 from backfill.api.errors import BadInput, InvalidManifest, Problem
 from backfill.api.hand_off import HandOff
 from backfill.api.manifests.documents import Document, read_documents
+from backfill.api.manifests.parts import Parts
 from backfill.api.manifests.problems import did_you_mean, problems_of, read_json
-from backfill.api.manifests.rules import Parts, check_parts, check_spec
+from backfill.api.manifests.rules import check_parts, check_spec
 from backfill.api.output import Output
 from backfill.api.quantities import parse_duration, to_us
 from backfill.api.source import Source

@@ -1,19 +1,14 @@
 """Rules of a hand-off between the fields of a Backfill."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from backfill.api.errors import Problem
+from backfill.api.manifests.parts import Parts
 from backfill.api.output import Output, PublishMode
 from backfill.api.source import Source
 from backfill.api.spec import OrderingPolicy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from backfill.api.manifests.rules import Parts
 
 _MARGIN: Final = "startingTimestampMargin"
 
