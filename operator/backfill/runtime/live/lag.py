@@ -53,8 +53,9 @@ class Lag:
         self.behind = sum(max(end - ends.get(place, 0), 0) for place, end in latest.items())
 
     def idle(self, at_us: int) -> None:
-        """There was nothing to read."""
-        self._caught_up_us, self._seen, self.behind = at_us, [], 0
+        """There was nothing to read, or less than the program waits for."""
+        if not self.behind:
+            self._caught_up_us, self._seen, self.behind = at_us, [], 0
 
     def seconds(self, now_us: int) -> float | None:
         """The lag; None as long as the query has not committed what Kafka had at its start."""

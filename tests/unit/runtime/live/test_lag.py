@@ -25,6 +25,16 @@ def test_a_query_that_reads_everything_lags_as_long_as_its_last_micro_batch_is_a
     assert (lag.seconds(10 * SECOND), lag.behind) == (1.0, 0)
 
 
+def test_a_query_that_waits_for_more_records_has_not_caught_up() -> None:
+    lag = Lag()
+    lag.committed(4 * SECOND, {A: 90}, {A: 100})
+    lag.idle(9 * SECOND)
+    assert (lag.seconds(10 * SECOND), lag.behind) == (None, 10)
+    lag.committed(12 * SECOND, {A: 100}, {A: 100})
+    lag.idle(20 * SECOND)
+    assert (lag.seconds(21 * SECOND), lag.behind) == (1.0, 0)
+
+
 def test_a_micro_batch_of_which_it_is_not_known_what_kafka_had_does_not_count() -> None:
     lag = Lag()
     lag.committed(0, {A: 10}, {A: 100})
