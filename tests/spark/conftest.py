@@ -1,10 +1,13 @@
 """One Spark session for all tests that need no driver of their own: starting one takes seconds."""
 
 import os
+import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -40,3 +43,19 @@ def spark() -> Iterator[SparkSession]:
         session = builder.config(map=_SETTINGS).getOrCreate()
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="session")
+def avro(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
+    """The session, in which queries with Spark's function ``from_avro`` can be analyzed. Its jar is
+    not on Maven Central for every version of Spark, so that the one class of it is a fake.
+    """
+    made = tmp_path_factory.mktemp("avro")
+    source = Path(__file__).with_name("AvroDataToCatalyst.java")
+    classes = f"{Path(pyspark.__file__).parent}/jars/*"
+    subprocess.run(["javac", "-nowarn", "-cp", classes, "-d", made, source], check=True)
+    with zipfile.ZipFile(made / "avro.jar", "w") as jar:
+        for each in made.rglob("*.class"):
+            jar.write(each, each.relative_to(made))
+    spark.sql(f"ADD JAR {made / 'avro.jar'}")
+    return spark

@@ -10,6 +10,7 @@ from planned_sources import Backfill, planned
 from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
 
 from backfill.api.source import KafkaColumns, KafkaValue
 from backfill.api.spec import BackfillSpec
@@ -451,3 +452,24 @@ def test_records_are_known_by_what_the_table_has_of_them(
     assert repeated(KafkaColumns(), column, "value") == set()
     assert repeated(KafkaColumns(), AVRO, "value") == {"events"}
     assert repeated(KafkaColumns(), column, "e", decoded="payload struct<any:string>") == set()
+
+
+def test_fields_of_avro_records_are_known_by_the_types_of_the_table(
+    avro: SparkSession, backfill: Backfill
+) -> None:
+    kinds = {"id": '"long"', "user": '"string"', "at": '"string"', "extra": '"long"'}
+    fields = ", ".join(f'{{"name": "{name}", "type": {kind}}}' for name, kind in kinds.items())
+    schema = f'{{"type": "record", "name": "event", "fields": [{fields}]}}'
+
+    def repeated(value: str, key: str, options: dict[str, str] | None = None) -> set[str]:
+        records = kafka_frame(avro, backfill.settings, "events")
+        decoded = records.select(from_avro(F.expr(value), schema, options).alias("e"))
+        keys = decoded.selectExpr(f"{key} AS key").dropDuplicates(["key"])
+        return sources_read_twice(keys, backfill.settings.sources)
+
+    framed = "substring(value, 6, length(value) - 5)"
+    assert repeated("value", "e.id") == set()
+    assert repeated(framed, "e.user", {"mode": "FAILFAST"}) == set()
+    assert repeated(framed, "e.at") == {"events"}, "the text of a time"
+    assert repeated("value", "e.extra") == {"events"}, "not in the table"
+    assert repeated("value", "e") == {"events"}

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
 
 from backfill.runtime.surveying.plans import QueryPlan
 from backfill.runtime.surveying.streams import unread_stream
@@ -49,6 +50,21 @@ def test_values_behind_a_header_are_framed(spark: SparkSession) -> None:
     text = F.expr("substring(value, 6, length(value) - 5)").cast("string")
     plan = QueryPlan(records.select(F.from_json(text, "id long").alias("e")).select("e.*"))
     assert plan.decoded["clicks"].framed
+
+
+def test_avro_values_are_known_by_their_schema(avro: SparkSession) -> None:
+    schema = """{"type": "record", "name": "click", "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}}
+    ]}"""
+    value = F.expr("substring(value, 6, length(value) - 5)")
+    records = unread_stream(avro, "clicks", RECORD_KINDS)
+    clicks = records.select(from_avro(value, schema).alias("e")).select("e.*")
+    plan = QueryPlan(clicks.withWatermark("at", "10 minutes"))
+    decoded = plan.decoded["clicks"]
+    assert (decoded.value, decoded.avro_schema, decoded.framed) == ("Avro", schema, True)
+    assert list(decoded.fields) == ["id", "at"]
+    assert plan.watermarks[0].fields == ("at",)
 
 
 @pytest.mark.parametrize(

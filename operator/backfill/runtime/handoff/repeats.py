@@ -143,7 +143,7 @@ class _Plan:
             case "GetStructField":
                 name = expression.childSchema().fieldNames()[expression.ordinal()]
                 return self._add(children[0], (str(name), *path), used)
-            case "AvroDataToCatalyst" | "JsonToStructs":
+            case "FromAvro" | "JsonToStructs":
                 fields = self._decoded(expression, path)
                 return fields is not None and self._add(children[0], fields, used)
         return all(self._add(child, (), used) for child in children)

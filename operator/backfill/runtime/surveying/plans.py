@@ -64,7 +64,7 @@ class QueryPlan:
             for each in (
                 each for top in elements(node.expressions()) for each in all_expressions(top)
             ):
-                if kind_of(each) in {"JsonToStructs", "AvroDataToCatalyst"}:
+                if kind_of(each) in {"JsonToStructs", "FromAvro"}:
                     read = _inputs(node)
                     if len(read) == 1 and (how := self._decoded(each)) is not None:
                         found[read[0]] = how
@@ -206,7 +206,7 @@ class QueryPlan:
             case "GetStructField":
                 name = str(expression.extractFieldName())
                 yield from self._fields(expression.child(), (name, *path))
-            case "JsonToStructs" | "AvroDataToCatalyst":
+            case "JsonToStructs" | "FromAvro":
                 if path:
                     yield ".".join(path)
             case _:
@@ -222,7 +222,7 @@ class QueryPlan:
         framed = any(kind_of(each) in _CUTS for each in self._below(expression.child()))
         if kind_of(expression) == "JsonToStructs":
             return Decoded("Json", fields, None, framed)
-        return Decoded("Avro", fields, str(expression.jsonFormatSchema()), framed)
+        return Decoded("Avro", fields, str(expression.replacement().jsonFormatSchema()), framed)
 
     def _below(self, expression: JavaObject) -> Iterator[JavaObject]:
         """An expression and all that it is computed from."""
