@@ -527,11 +527,11 @@ def test_a_name_that_is_taken_is_told_before_history_is_read(
     cluster.create(SPARK_APPLICATION, theirs)
     (problem,) = stage.backend.obstacles()
     assert str(problem) == (
-        "spec.handOff.name: there is already a SparkApplication profiles, which is not this"
-        " Backfill's; give the live one another name, or delete the other"
+        "spec.handOff.name: SparkApplication profiles already exists and does not belong to this"
+        " Backfill; give the live one another name, or delete the other"
     )
     live = live_application(stage)
     live.start(stage.backfill)
     state = live.observe("profiles")
     assert (state.phase, state.reason) == ("Exited", "Refused")
-    assert "there is already a SparkApplication profiles" in state.message
+    assert "SparkApplication profiles already exists" in state.message

@@ -185,7 +185,7 @@ def test_cancel_waits_until_all_is_removed(july: July, cluster_admin: Path) -> N
     july.tell()
     with started(cluster_admin, "cancel", "july", "-n", july.namespace) as cancelling:
         assert cancelling.stdout is not None
-        assert "what it made is removed" in cancelling.stdout.readline()
+        assert "then removing what it created" in cancelling.stdout.readline()
         july.tell(REMOVAL_FAILED)
         assert "the catalog does not answer" in cancelling.stdout.readline()
         assert cancelling.poll() is None

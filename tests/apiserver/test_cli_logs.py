@@ -155,4 +155,4 @@ def test_to_follow_waits_until_the_driver_speaks(
             "logs", "july", "-f", kubeconfig=proxy.kubeconfig(cluster_admin, tmp_path / "config")
         )
     assert (ended.status, ended.out) == (0, "first\nlast\n")
-    assert ended.err == "there is no driver pod of attempt 2; waits for it\n"
+    assert ended.err == "there is no driver pod of attempt 2; waiting for it\n"

@@ -201,7 +201,7 @@ def test_what_is_tried_again_is_told_in_full_also_of_one_that_is_suspended(
     tell(admin, namespace, july, running(TRYING_AGAIN, generation=2, plan_id=None))
     shown = kubectl_backfill("status", july).out
     assert "next at 2021-08-01T00:00:10Z" in shown
-    assert "the operator tries again by itself" in shown
+    assert "the operator retries automatically" in shown
     assert "resume" not in shown
 
 
@@ -225,7 +225,7 @@ def test_what_is_stuck_goes_on_when_it_is_mended(
     kubectl_backfill: KubectlBackfill, admin: Rest, namespace: str, july: str
 ) -> None:
     tell(admin, namespace, july, running(STUCK))
-    assert "the operator sees it and goes on by itself" in kubectl_backfill("status", july).out
+    assert "the operator then continues automatically" in kubectl_backfill("status", july).out
 
 
 def test_a_file_may_stand_for_its_name(

@@ -150,7 +150,7 @@ def test_the_second_backfill_of_the_same_rows_is_told_of_the_first(
     second.create(suspend=True, outputs=[output])
     second.wait_for("Planned", "True")
     warning = (
-        f"lake.raw.counts is also written by Backfill {namespace}/first, which has not ended, from"
+        f"Backfill {namespace}/first, which is in progress, also writes lake.raw.counts, from"
         " 2024-01-01T00:00:00Z"
     )
     assert warning in message(second, "Planned")

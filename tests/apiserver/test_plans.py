@@ -99,7 +99,7 @@ def test_a_config_map_of_somebody_else_that_has_the_name_stays_as_it_is(
     theirs = {"metadata": {"name": "july-plan"}, "data": {"notes": "ours"}}
     admin.create(f"api/v1/namespaces/{namespace}/configmaps", theirs).expect()
     with pytest.raises(
-        BadInput, match=rf"ConfigMap {namespace}/july-plan is there already.*delete it"
+        BadInput, match=rf"ConfigMap {namespace}/july-plan already exists.*delete it"
     ):
         KubernetesPlans(cluster).keep(backfill, header())
     there = admin.get(config_map(namespace)).expect()
@@ -118,7 +118,7 @@ def test_a_config_map_of_somebody_else_that_has_the_name_stays_as_it_is(
             "cannot be read",
         ),
         ({"binaryData": {"plan.json.gz": None}}, "cannot be read"),
-        ({"metadata": {"ownerReferences": None}}, "not this Backfill's"),
+        ({"metadata": {"ownerReferences": None}}, "belongs to another Backfill"),
     ],
 )
 def test_a_header_that_is_damaged_or_somebody_elses_is_told_so(
@@ -149,7 +149,9 @@ def test_a_config_map_that_a_tenant_has_filled_costs_nothing(
             config_map(namespace),
             {"binaryData": {"plan.json.gz": content, "application.json.gz": content}},
         ).expect()
-        with pytest.raises(PlanCorrupt, match=r"cannot be read|another one than was planned"):
+        with pytest.raises(
+            PlanCorrupt, match=r"cannot be read|differs from the one that was planned"
+        ):
             KubernetesPlans(cluster).header(seen)
         if filling != fillings[-1] or not recorded:
             assert kept_application(cluster, seen) is None

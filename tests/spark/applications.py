@@ -373,7 +373,7 @@ REFUSED_EFFECTS = {
     ),
     "a write that may fail in production": (
         'batch.write.parquet("/production/copies")',
-        "in a mode that fails where the table is there already",
+        "in a mode that fails if the table already exists",
     ),
     "partitions that are replaced": (
         'batch.writeTo("copies").overwritePartitions()',
@@ -385,12 +385,12 @@ REFUSED_EFFECTS = {
     ),
     "a merge that only inserts": (
         'batch.alias("s").mergeInto("copies", F.expr("copies.id = s.id")).whenNotMatched().insertAll().merge()',
-        "foreachBatch writes to copies with mergeInto, which does something else than WHEN MATCHED",
+        "foreachBatch writes to copies with mergeInto, which does something other than WHEN MATCHED",
     ),
     "a merge by an inequality": (
         'batch.alias("s").mergeInto("copies", F.expr("copies.id = s.id and s.user > copies.user"))'
         ".whenMatched().updateAll().whenNotMatched().insertAll().merge()",
-        "with mergeInto, which joins by something else than equality of columns",
+        "with mergeInto, which joins by something other than equality of columns",
     ),
     "a merge by columns that are not the keys": (
         'batch.alias("s").mergeInto("copies", (F.col("copies.id") == F.col("s.id")) & F.expr("copies.user <=> s.user"))'
@@ -547,7 +547,7 @@ def each(batch, number):
 threading.Thread(target=write_too).start()
 kafka(spark).writeStream.foreachBatch(each).start()
 """,
-        "a DataFrame is written in a thread of which it is unknown whether it belongs to a batch",
+        "a DataFrame is written in a thread that cannot be attributed to a batch",
     ),
     "a topic of queries that are left out, read by another one": (
         (

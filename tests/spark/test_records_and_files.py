@@ -107,7 +107,7 @@ REFUSED = {
     "rows without a time": (
         ("copies", "at"),
         'events.drop("at").writeStream.format("parquet").start("s3://production/copies")',
-        "so that none would belong to the window",
+        "so no row would be in the window",
     ),
 }
 FILES = (

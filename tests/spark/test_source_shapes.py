@@ -338,7 +338,7 @@ def test_one_query_can_read_a_source_in_both_shapes_and_counts_its_rows_once(
             "column day has the type date",
         ),
         ({"live": TOPIC, "kafka": {"keyColumn": "kafka.key"}}, r"no column kafka\.key"),
-        ({}, "which topic it replaces is not said"),
+        ({}, "has no live.kafka.topic"),
     ],
 )
 def test_a_column_that_does_not_fit_a_record_is_named(

@@ -46,10 +46,10 @@ def already(backfill: Backfill, verdict: Verdict) -> str:
     status, name = backfill.status, backfill.metadata.name
     if verdict is Verdict.UNDO:
         done = bool(published(status)) and not left_to_undo(status)
-        return f"{name} was undone already by {status.undo}" if done else ""
+        return f"{name} was already undone by {status.undo}" if done else ""
     did = "approved" if verdict is Verdict.APPROVE else "rejected"
     same = is_decided(status, verdict)
-    return f"{name} was {did} already by {status.decision}" if same else ""
+    return f"{name} was already {did} by {status.decision}" if same else ""
 
 
 def published(status: BackfillStatus) -> list[OutputStatus]:
@@ -89,14 +89,14 @@ def undecidable(backfill: Backfill, verdict: Verdict) -> str:
         return _not_to_undo(backfill)
     if status.decision is not None and status.decision.result == status.result:
         did = "approved" if status.decision.decision is Verdict.APPROVE else "rejected"
-        return f"{name} was {did} already by {status.decision}"
+        return f"{name} was already {did} by {status.decision}"
     stage = find_condition(status.conditions, ConditionType.PUBLISHED)
     if stage is None or stage.reason != Reason.WAITING_FOR_APPROVAL:
         return f"{name} has no result that waits for approval"
     if backfill.spec.suspend:
-        return f"{name} is suspended, and nothing is decided before it is resumed"
+        return f"{name} is suspended; resume it before you decide"
     if status.result is None:
-        return f"{name} waits for an operator of this version, which tells its results apart"
+        return f"{name} was last reconciled by an older operator; upgrade that before you decide"
     return ""
 
 

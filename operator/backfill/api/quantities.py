@@ -86,7 +86,7 @@ def parse_time(value: object) -> datetime:
         return datetime.fromisoformat(value.upper()).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise ValueError(
-            f"is no date of the calendar ({error}); write it as 2021-07-11T00:00:00Z"
+            f"is not a valid date ({error}); write it as 2021-07-11T00:00:00Z"
         ) from None
 
 

@@ -34,7 +34,7 @@ def on_cluster(program: str, arguments: Sequence[str]) -> bool:
         raise BadInput(
             Problem(
                 _LOCAL_OPTION,
-                f"is for backfills of this machine, and {speaks} speaks to a cluster",
+                f"is for backfills on this machine, but {speaks} selects a cluster",
                 "leave one out",
             )
         )
@@ -64,7 +64,7 @@ class LocalCommands(TyperGroup):
 
     elsewhere = dict.fromkeys(
         ("logs", "render", "retry"),
-        'speaks to a cluster: run it as "kubectl backfill {0}", or name a --context',
+        'works on a cluster: run it as "kubectl backfill {0}", or name a --context',
     )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

@@ -177,7 +177,7 @@ def suspend_one(context: Context, target: str) -> int:
         return _say_finished(context, stored)
     _say(
         context,
-        f"{store.name}: suspended; go on with: backfill resume {store.name}{context.options}",
+        f"{store.name}: suspended; resume with: backfill resume {store.name}{context.options}",
     )
     return SUCCEEDED
 

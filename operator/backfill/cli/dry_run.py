@@ -57,7 +57,7 @@ def show_plan(
         summary = summarize(header, now, rows_per_second=limit, measured=measured)
         if explained:
             assert application is not None  # it was required
-            with err.status("runs the program until its queries start"):
+            with err.status("running the program until its queries start"):
                 queries = explain(backfill, application, summary.plan_id, workspace)
     if as_json:
         print(_document(backfill, summary, queries))  # noqa: T201

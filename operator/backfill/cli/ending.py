@@ -62,7 +62,7 @@ def waiting_for(backfill: Backfill, options: str) -> str:
         if progress.steps
         else ""
     )
-    return f"{why}{where}; go on with: backfill resume {name}{options}"
+    return f"{why}{where}; resume with: backfill resume {name}{options}"
 
 
 def _tell_success(backfill: Backfill, out: Console) -> None:
@@ -79,8 +79,8 @@ def _tell_success(backfill: Backfill, out: Console) -> None:
     if cost is not None and cost.executor_seconds:
         _say(
             out,
-            f"  took {seconds(cost.driver_seconds)} of a driver and"
-            f" {seconds(cost.executor_seconds)} of executors, and read {size(cost.bytes_read)}",
+            f"  took {seconds(cost.driver_seconds)} of driver time and"
+            f" {seconds(cost.executor_seconds)} of executor time, and read {size(cost.bytes_read)}",
         )
     for output in status.outputs:
         _say(out, f"  {output.name}: {_where(output)}")

@@ -92,7 +92,7 @@ def propose_backfill(
     """
     stretch, err = _window(window), Console(stderr=True)
     if output is not None and output.exists():
-        raise BadInput(Problem("--output", f"{output} is there already", "name another file"))
+        raise BadInput(Problem("--output", f"{output} already exists", "name another file"))
     if output is not None and not output.parent.is_dir():
         problem = f"there is no directory {output.parent}"
         raise BadInput(Problem("--output", problem, "create it, or name another file"))
@@ -100,7 +100,7 @@ def propose_backfill(
     found = read_application(given.document, given.base, namespace or "default")
     namespace = _namespace(given.document, namespace)
     about = About(_name_of(found.name, stretch), namespace, found.name, stretch)
-    with err.status("runs the program until its queries start"):
+    with err.status("running the program until its queries start"):
         survey = _survey(found, stretch)
     tables = KnownTables()
     with err.status("looks for its tables"):
@@ -218,7 +218,7 @@ def _explained(
         workspace = Workspace(directory)
         try:
             header = dry_run(backfill, workspace, err)
-            with err.status("finds out what results depend on"):
+            with err.status("finding out what results depend on"):
                 return explain(backfill, application, header.plan_id, workspace), []
         except BadInput as error:
             return None, [f"backfill plan says: {each}" for each in error.problems]

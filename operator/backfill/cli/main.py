@@ -39,8 +39,8 @@ PlanStateDir = Annotated[
     typer.Option(
         "--state-dir",
         help=(
-            "State directory of earlier backfills, by which it is estimated what this one takes."
-            " The plan is not stored."
+            "State directory of earlier backfills, from which the duration and cost of this one"
+            " are estimated. The plan is not stored."
         ),
     ),
 ]

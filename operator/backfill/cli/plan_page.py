@@ -36,8 +36,8 @@ def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> Rende
         ),
         *([] if summary.measured is None else [_measured_in_words(summary.measured)]),
         (
-            f"  estimate {estimated_for}: {seconds(summary.estimated_seconds)},"
-            " if reading is what takes longest"
+            f"  estimate {estimated_for}: {seconds(summary.estimated_seconds)}, assuming that"
+            " reading takes longest"
         ),
         (
             f"  proved: rows at most {seconds(summary.greatest_disorder_seconds)} out of order"
@@ -59,7 +59,8 @@ def _measured_in_words(measured: MeasuredEstimate) -> str:
     return (
         f"  estimate by {runs} of this application ({', '.join(measured.backfills)}; read"
         f" {size(measured.bytes_read)}): {seconds(measured.seconds)},"
-        f" {measured.executor_seconds / 3_600:,.2f} executor hours, with as many executors as then"
+        f" {measured.executor_seconds / 3_600:,.2f} executor hours, with the same number of"
+        " executors"
     )
 
 

@@ -46,7 +46,9 @@ def find(target: str, namespace: str | None, state: Path) -> tuple[LocalStore, B
     if backfill is None:
         names = [other.name for other in stored(state) if other.namespace == store.namespace]
         known = did_you_mean(name, names) or (
-            f"there is {', '.join(names)}" if names else "none was run with this --state-dir"
+            f"the namespace has {', '.join(names)}"
+            if names
+            else "none was run with this --state-dir"
         )
         raise BadInput(
             Problem(

@@ -94,6 +94,6 @@ def in_order(conditions: tuple[Condition, ...]) -> list[Condition]:
 def planning_in_words(progress: PlanningProgress | None) -> str:
     """Progress of planning."""
     if progress is None:
-        return "reads the metadata of the tables"
+        return "reading the metadata of the tables"
     manifests = f"{progress.manifests_done:,} of {count(progress.manifests, 'manifest')}"
     return f"{progress.source}: {manifests}, {count(progress.files, 'file')}"

@@ -129,27 +129,26 @@ _SPEC: Final = (
     Rule(
         f"!{_some_time('waitForInput')} || self.sources.all(s, !has(s.snapshot) ||"
         " !(has(s.snapshot.id) || has(s.snapshot.asOf)))",
-        "a source chooses its snapshot, which never gets more rows; leave out waitForInput, or id"
-        " and asOf of every source",
+        "cannot be combined with snapshots that sources choose, which never get more rows; leave"
+        " out waitForInput, or id and asOf of every source",
         "waitForInput",
     ),
     Rule(
         f"!has(self.outputs) || !({_some_time('window.warmUp')} || {_some_time('window.drain')})"
         " || self.outputs.all(o, has(o.timestampColumn))",
-        "every output needs its timestampColumn, without it the output"
-        " of warmUp and drain cannot be left out",
+        "every output needs a timestampColumn, to leave out the results of warmUp and drain",
         "outputs",
     ),
     Rule(
         "self.execution != 'Batch' || self.ordering.policy != 'Strict'",
-        "Batch reads rows in no order, and ordering.policy Strict asks for one; write Auto or"
-        " Streaming, or choose another policy",
+        "Batch does not keep the order of rows, which ordering.policy Strict requires; write Auto"
+        " or Streaming, or choose another policy",
         "execution",
     ),
     Rule(
         "self.execution != 'Batch' || !has(self.maxRowsPerSecond)",
-        "Batch reads rows more than once, and not at a rate, and maxRowsPerSecond asks for one;"
-        " write Auto or Streaming",
+        "Batch cannot limit its rate, as maxRowsPerSecond requires, and may read rows more than"
+        " once; write Auto or Streaming",
         "execution",
     ),
     Rule(
@@ -164,26 +163,26 @@ _SPEC: Final = (
     ),
     Rule(
         f"(self.window.end == '{LIVE}') == has(self.handOff)",
-        "is Live if, and only if, handOff says how live traffic goes on; add handOff: {to: Live}"
-        " and write end: Live, or leave out handOff and name a time",
+        "must be Live with handOff, and a time without it; add handOff: {to: Live} and write end:"
+        " Live, or leave out handOff and name a time",
         "window.end",
     ),
     Rule(
         f"!has(self.handOff) || !{_some_time('window.drain')}",
-        "lets results close after the window, and with handOff live traffic closes them; leave out"
-        " drain",
+        "cannot be combined with handOff: live traffic closes the results that are still open;"
+        " leave out drain",
         "window.drain",
     ),
     Rule(
         "!has(self.handOff) || self.ordering.policy != 'Unordered'",
-        "Unordered is for applications without state, and handOff hands state over; choose another"
-        " policy",
+        "Unordered is only for applications without state, but handOff hands state over; choose"
+        " another policy",
         "ordering.policy",
     ),
     Rule(
         "!has(self.handOff) || self.execution != 'Batch'",
-        "Batch keeps no state, and handOff hands state over; write Streaming, or Auto, which means"
-        " the same with handOff",
+        "Batch keeps no state, but handOff hands state over; write Streaming, or Auto, which"
+        " means the same with handOff",
         "execution",
     ),
     Rule(
@@ -198,21 +197,22 @@ _SPEC: Final = (
     Rule(
         "!has(self.handOff) || !has(self.handOff.startingTimestampMargin) ||"
         f" {_some_time('handOff.startingTimestampMargin')}",
-        "is zero; give the time that ingestion may have been behind Kafka, such as 30m",
+        "must be greater than zero; set it to the longest time that ingestion may have been"
+        " behind Kafka, such as 30m",
         "handOff.startingTimestampMargin",
     ),
     Rule(
         "!has(self.handOff) || self.sources.all(s, !has(s.filter) && !has(s.regions))",
-        "filter and regions leave out rows of history, and with handOff live traffic has them;"
-        " leave them out, and filter in the application",
+        "filter and regions leave rows out of history that live traffic contains; leave them out,"
+        " and filter in the application",
         "sources",
     ),
     Rule(
         "!has(self.handOff) || !has(self.outputs) || self.outputs.all(o,"
         " o.?publish.?mode.orValue('None') != 'Replace'"
         " && !has(o.validate))",
-        "publish mode Replace and validate need a window with an end, and with handOff live"
-        " traffic goes on; write another mode, and leave out validate",
+        "publish mode Replace and validate need a window that ends, but with handOff live traffic"
+        " continues; write another mode, and leave out validate",
         "outputs",
     ),
     Rule(
@@ -360,8 +360,8 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
             " || size(self.validate.tolerance) == 0"
             " || (has(self.validate.keys) && size(self.validate.keys) > 0)"
             " || (has(self.keys) && size(self.keys) > 0)",
-            "without keys it is unknown which two rows may differ; name the columns that identify"
-            " a row in keys or in validate.keys",
+            "needs keys: without them, it is unknown which rows to compare with each other; name"
+            " the columns that identify a row in keys or in validate.keys",
             "validate.tolerance",
         ),
         Rule(
@@ -369,24 +369,22 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
             " || (has(self.validate.keys) && size(self.validate.keys) > 0)"
             " || self.keys.all(k, !(has(self.validate.ignore) && k in self.validate.ignore)"
             " && !(has(self.validate.tolerance) && k in self.validate.tolerance))",
-            "a column identifies rows, so it is neither ignored nor compared with a tolerance; name"
-            " it in one place",
+            "a column is a key, so it cannot be ignored or have a tolerance; name it in one place",
             "keys",
         ),
         Rule(
             "has(self.timestampColumn) || !has(self.timestampUnit)",
-            "is the unit of no column; name timestampColumn",
+            "is set without timestampColumn; set timestampColumn, or remove timestampUnit",
         ),
         Rule(
             "has(self.timestampColumn) || !has(self.validate)",
-            "is missing, validate needs it to know which rows to compare",
+            "is missing; validate needs it to know which rows to compare",
             "timestampColumn",
         ),
         Rule(
             "!has(self.validate) || !has(self.validate.reference)"
             " || self.validate.reference.table != self.table",
-            "is the table of the output itself; leave reference out, and compare with it by"
-            " against: Production",
+            "is the table of the output itself; remove reference, and write against: Production",
             "validate.reference.table",
         ),
     ),
@@ -398,8 +396,7 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
         Rule(
             "!has(self.keys) || self.keys.all(k, !(has(self.ignore) && k in self.ignore)"
             " && !(has(self.tolerance) && k in self.tolerance))",
-            "a column identifies rows, so it is neither ignored nor compared with a tolerance; name"
-            " it in one place",
+            "a column is a key, so it cannot be ignored or have a tolerance; name it in one place",
             "keys",
         ),
     ),

@@ -70,7 +70,7 @@ def _wrong_property(properties: dict[str, str], error: Exception) -> tuple[str, 
     if not uri and (kind.lower() if kind else None) in _NEED_URI:
         return "uri", "is missing", ""
     if kind is None and not uri.startswith(_INFERRED):
-        return "type", "is missing, and the uri does not tell it", choice
+        return "type", "is missing, and the uri does not imply it", choice
     if isinstance(error, (ImportError, NotInstalledError)):
         return (
             "type" if kind else "uri",

@@ -160,9 +160,7 @@ class _RestCatalog(RestCatalog):
         # seem to be unused.
         self.properties["snapshot-loading-mode"] = "all"
         if left := sorted(set(answered) - set(self.properties)):
-            _LOG.info(
-                "catalog %s: its server's properties %s are left out", self.name, ", ".join(left)
-            )
+            _LOG.info("catalog %s: ignoring its server's properties %s", self.name, ", ".join(left))
 
     def _init_sigv4(self, session: Session) -> None:
         _require_login(CatalogType.REST, self.properties)

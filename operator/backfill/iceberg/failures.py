@@ -98,7 +98,7 @@ def _details(error: Exception) -> Iterator[str]:
         if isinstance(each, (OutOfReach, BadAnswer)):
             yield first_line(each)
         if type(each).__name__ in _NOT_AN_ANSWER:
-            yield "the answer is not what was asked for"
+            yield "the response was not the expected one"
         if type(each).__name__ == "TooManyRedirects":
             yield "the server redirects: name its final address"
         if status := _status(each):

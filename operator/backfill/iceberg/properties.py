@@ -312,7 +312,7 @@ def _wrong_values(properties: Mapping[str, str]) -> Iterator[Refused]:
 def _store_problems(properties: Mapping[str, str]) -> Iterator[Refused]:
     for name in _HOST_PARTS:
         if (part := properties.get(name)) and not _LABEL.fullmatch(part):
-            yield Refused(name, "must be of letters, digits and hyphens")
+            yield Refused(name, "must consist of letters, digits and hyphens")
     for name, allowed in (("py-io-impl", FILE_IOS), ("s3.retry-strategy-impl", RETRY_STRATEGIES)):
         if properties.get(name, next(iter(allowed))) not in allowed:
             yield Refused(

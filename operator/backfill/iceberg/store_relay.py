@@ -86,7 +86,7 @@ def _serve(client: socket.socket) -> None:
             )
         except (OSError, OutOfReach) as error:
             if isinstance(error, OutOfReach):
-                _LOG.warning("an object store's client is not connected: %s", error)
+                _LOG.warning("a client was not connected to its object store: %s", error)
             status = "403 Forbidden" if isinstance(error, OutOfReach) else "502 Bad Gateway"
             client.sendall(
                 f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()

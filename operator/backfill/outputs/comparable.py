@@ -50,7 +50,7 @@ def check_comparison(schema: Schema, output: Output, field: str) -> Iterator[Pro
     for place, columns in named:
         for column in columns:
             if column not in names:
-                message = f"table {output.table} has no column {column} at the top of its rows"
+                message = f"table {output.table} has no top-level column {column}"
                 yield Problem(f"{field}.validate.{place}", message, near(column, names))
     for each in schema.fields:
         if each.name in wanted.tolerance:
@@ -84,8 +84,7 @@ def check_columns(schema: Schema, theirs: Schema, output: Output, field: str) ->
         )
         if each.name not in known:
             message = (
-                f"{reference.table} has no column {each.name} at the top of its rows, which"
-                f" {output.table} has"
+                f"{reference.table} has no top-level column {each.name}, which {output.table} has"
             )
             yield Problem(f"{field}.validate.reference.table", message, remedy)
         elif _common(each.field_type, known[each.name]) is None:
@@ -172,7 +171,7 @@ def _misfit(kind: IcebergType, tolerance: str) -> tuple[str, str] | None:
         return None
     if isinstance(kind, _NUMBERS):
         return None if number else (f"{tolerance!r} is not a number", "write it as 0.01")
-    return f"values of type {kind} are equal or not", "leave the tolerance out"
+    return f"a tolerance does not apply to values of type {kind}", "remove the tolerance"
 
 
 def _incomparable(kind: IcebergType) -> str:

@@ -81,8 +81,8 @@ class ConflictCheck:
             if table.metadata.snapshot_by_id(base) is None:
                 raise PublishConflict(
                     f"snapshot {base}, which table {'.'.join(table.name())} had when the backfill"
-                    " began, is not in its history any more, so that changes since then cannot be"
-                    " seen; compare the branch with the table and publish it by hand, or start"
+                    " began, is no longer in its history, so changes since then cannot be"
+                    " detected; compare the branch with the table and publish it by hand, or start"
                     " over with a new Backfill"
                 )
             return None
@@ -99,7 +99,7 @@ class ConflictCheck:
         except NotComparable as error:
             raise PublishConflict(
                 f"table {name} may have been changed in the window since the backfill began:"
-                f" {self._who(table, suspects)}; its rows of then and now cannot be compared:"
+                f" {self._who(table, suspects)}; its earlier and current rows cannot be compared:"
                 f" {error}; compare the branch with the table and publish it by hand, or start over"
                 " with a new Backfill"
             ) from error
@@ -136,7 +136,7 @@ class ConflictCheck:
         return (
             ", ".join(found[:_MOST_NAMED]) + more
             if found
-            else "a snapshot that is not in its history any more"
+            else "a snapshot that is no longer in its history"
         )
 
     def _look_at(self, table: Table, snapshots: list[Snapshot]) -> None:

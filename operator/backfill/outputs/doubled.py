@@ -58,8 +58,8 @@ def doubled_appends(
         elif history and not _reaches_back(history[-1], window):
             warnings.append(
                 f"spec.outputs[{index}].publish: the history of {output.table} begins at"
-                f" {_time_of(history[-1])}; whether an earlier run, of which the snapshot has"
-                " expired, appended the same rows is unknown"
+                f" {_time_of(history[-1])}; it is unknown whether an earlier run, whose snapshot"
+                " has expired, appended the same rows"
             )
     return doubled, tuple(warnings)
 
@@ -75,7 +75,7 @@ def check_not_doubled(
     earlier = next(_publications(_since(table.metadata, base_snapshot_id), result, window), None)
     if earlier is not None:
         raise PublishConflict(
-            f"table {'.'.join(table.name())} was given the same rows since the backfill began:"
+            f"the same rows were added to table {'.'.join(table.name())} after the backfill began:"
             f" {_describe(earlier)}; to append them once more, start over with a new Backfill"
         )
 

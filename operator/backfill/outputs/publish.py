@@ -245,8 +245,8 @@ class _Publication:
         if why := irremovable(self._table, removal.removed):
             table = ".".join(self._table.name())
             raise CanNotPublish(
-                f"{table}: {why}; rewrite them with the table's present"
-                " partitioning and publish again"
+                f"{table}: {why}; rewrite them with the table's current partitioning and publish"
+                " again"
             )
         writer = as_writer(self._table, self._spec_id)
         rows = sum(file.record_count for file in self._files)

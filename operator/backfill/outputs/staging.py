@@ -129,8 +129,8 @@ def stage_batch(table: Table, result: Result, batch: Batch) -> bool:
             raise lost(".".join(table.name()), result)
         if batch.begins_at <= done < batch.batch_id:
             raise RunFailed(
-                f"another driver has staged steps of output {result.output} up to {done}, of which"
-                f" this one would add {batch.begins_at} to {batch.batch_id} once more"
+                f"another driver has already staged steps of output {result.output} up to {done};"
+                f" this one would add {batch.begins_at} to {batch.batch_id} again"
             )
         return done >= batch.batch_id
 
@@ -144,7 +144,7 @@ def lost(table: str, result: Result) -> ResultLost:
     """
     where = f"branch {result.branch} of {table}"
     return ResultLost(
-        f"what was staged of output {result.output} is not in {where} any more: it was dropped, or"
+        f"the staged result of output {result.output} is no longer in {where}: it was dropped, or"
         " it has expired"
     )
 
@@ -195,7 +195,7 @@ def taken(result: Result, head: Snapshot) -> Problem:
     owner = (
         f"plan {summary.get(PLAN_ID)} of Backfill {summary.get(NAMESPACE)}/{summary.get(NAME)}"
         if NAME in summary
-        else "something that no backfill has made"
+        else "something that no Backfill created"
     )
     fix = (
         "remove that Backfill or drop the branch, or give the Backfill another name than"
@@ -265,8 +265,8 @@ def keep_newest(
         head = branch_head(table.metadata, result)
         if head is None or head.snapshot_id != seen:
             raise RunFailed(
-                f"another driver has staged rows of output {result.output} while the newest of each"
-                " key were collected"
+                f"another driver staged rows of output {result.output} while this one collected the"
+                " newest row of each key"
             )
         staged = staged_in(head)
         old = staged[result.output]

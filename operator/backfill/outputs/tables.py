@@ -72,7 +72,7 @@ def _also_written(
     """
     for other, written in others:
         if written is not None and is_same(table, written):
-            message = f"{output.table} is the table of the output {other.name}, too ({other.table})"
+            message = f"{output.table} is also the table of output {other.name} ({other.table})"
             yield Problem(
                 f"{field}.table",
                 message,
@@ -187,5 +187,5 @@ def _irremovable(table: Table, output: Output, rows: WindowRows, field: str) -> 
         return []
     tasks = table.scan(row_filter=rows.expression(), snapshot_id=current).plan_files()
     why = irremovable(table, (task.file for task in tasks))
-    fix = "rewrite them with the table's present partitioning"
+    fix = "rewrite them with the table's current partitioning"
     return [Problem(f"{field}.table", f"{output.table}: {why}", fix)] if why else []

@@ -111,7 +111,7 @@ class Undo:
         if published is None:
             raise CanNotUndo(
                 f"snapshot {self._snapshot_id} of {self._name}, which published the result, has"
-                " expired, so that what it replaced is unknown"
+                " expired, so what it replaced is unknown"
             )
         added, removed = [], []
         for manifest in published.manifests(self._table.io):
@@ -131,9 +131,9 @@ class Undo:
         later = snapshots_since(table.metadata, self._snapshot_id)
         if later is None:
             raise CanNotUndo(
-                f"snapshot {self._snapshot_id}, which published the result, is not in the history"
-                f" of {self._name} any more: the table was rolled back, or snapshots since then"
-                " have expired"
+                f"snapshot {self._snapshot_id}, which published the result, is no longer in the"
+                f" history of {self._name}: the table was rolled back, or snapshots since then have"
+                " expired"
             )
         rows = window_rows(table.schema(), self._output, self._window)
         suspects = list(_effective(later))
@@ -223,7 +223,7 @@ class Undo:
         if listing:
             raise CanNotUndo(
                 f"the files that would be restored to {self._name} are listed as removed by"
-                f" {_named(listing)}, so that they would be deleted from storage when that expires;"
+                f" {_named(listing)}, so they would be deleted from storage when that expires;"
                 " correct the window with another Backfill"
             )
         self._silent.update(each.snapshot_id for each in unknown)
@@ -264,7 +264,7 @@ class Undo:
             lost = [path for path, found in zip(paths, exist, strict=True) if not found]
         if lost:
             raise CanNotUndo(
-                f"{len(lost):,} files that would be restored to {self._name} do not exist any more:"
+                f"{len(lost):,} files that would be restored to {self._name} no longer exist:"
                 f" {', '.join(lost[:_MOST_NAMED])}"
             )
 
@@ -340,4 +340,4 @@ def _deletes(table: Table, snapshot: Snapshot) -> Iterator[tuple[str, int, Any]]
 def _named(snapshots: list[Snapshot]) -> str:
     more = f" and {len(snapshots) - _MOST_NAMED} more" if len(snapshots) > _MOST_NAMED else ""
     told = ", ".join(describe(snapshot) for snapshot in snapshots[:_MOST_NAMED])
-    return f"{told}{more}" if snapshots else "a snapshot that is not in the history any more"
+    return f"{told}{more}" if snapshots else "a snapshot that is no longer in the history"

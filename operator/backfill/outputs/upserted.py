@@ -27,7 +27,7 @@ def check_keys(schema: Schema, output: Output, field: str) -> Iterator[Problem]:
     kinds = {each.name: each.field_type for each in schema.fields}
     for column in output.keys:
         if column not in kinds:
-            message = f"table {output.table} has no column {column} at the top of its rows"
+            message = f"table {output.table} has no top-level column {column}"
             yield Problem(f"{field}.keys", message, near(column, list(kinds)))
             continue
         if not _identifies(kinds[column]):
@@ -68,9 +68,9 @@ def replaced_rows(table: Table, output: Output, result: Result, window: WindowRo
     if keys.repeated:
         raise CanNotPublish(
             f"{keys.repeated:,} rows of the result for {output.table} have the same"
-            f" {', '.join(output.keys)} as another one, so that it is unknown which of them is to"
-            " replace the table's; start over with a new Backfill whose outputs[].keys identify"
-            " the program's rows"
+            f" {', '.join(output.keys)} as another row, so it is unknown which of them replaces the"
+            " table's; start over with a new Backfill whose outputs[].keys identify the program's"
+            " rows"
         )
     return KeyedRows(output, window, keys)
 
@@ -106,8 +106,8 @@ class KeyedRows:
             raise CanNotPublish(
                 f"{self._output.table} has a newer row than the result for"
                 f" {', '.join(f'{name} {value}' for name, value in key.items())}: its"
-                f" {self._window.column} is after the window; let the window reach up to now, or"
-                f" add {self._window.column} to outputs[].keys, in a new Backfill"
+                f" {self._window.column} is after the window; extend the window to now, or add"
+                f" {self._window.column} to outputs[].keys, in a new Backfill"
             )
         return same
 

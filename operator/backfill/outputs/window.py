@@ -179,12 +179,13 @@ def cut_days(
     for name, moment in (("start", window.start), ("end", window.end)):
         if to_us(moment) % DAY_US:
             message = (
-                f"{format_time(moment)} is not midnight in UTC, and the rows of {output.table} are"
-                f" distinguished by {output.timestamp_column}, which is a date"
+                f"{format_time(moment)} is not midnight in UTC, but column"
+                f" {output.timestamp_column} of {output.table}, which decides what is in the"
+                " window, is a date"
             )
             fix = (
-                "let the window begin and end at 00:00:00Z, with warmUp and drain for days of"
-                " another zone; or name a timestamp"
+                "start and end the window at 00:00:00Z, and cover days of another zone with warmUp"
+                " and drain; or name a timestamp column"
             )
             yield Problem(f"spec.window.{name}", message, fix)
 

@@ -112,7 +112,7 @@ class _Duplicates:
         if self.without_offset:
             yield (
                 f"{count(self.without_offset, 'row')} without a Kafka partition or offset are read,"
-                " be they duplicates or not"
+                " whether or not they are duplicates"
             )
 
 

@@ -94,7 +94,11 @@ def check_offsets(
     if several is not None:
         return Offsets(notes=(_SEVERAL.format(several),))
     doubled = sum(each.doubled for each in found)
-    notes = [f"at least {doubled:,} rows have an offset twice"] if doubled and not dropped else []
+    notes = (
+        [f"at least {doubled:,} rows have the Kafka offset of another row"]
+        if doubled and not dropped
+        else []
+    )
     if any(each.sparse for each in found):
         return Offsets(notes=(*notes, _LEFT_OUT))
     gaps = [gap for each in found for gap in each.gaps()]

@@ -143,7 +143,7 @@ def check_disorder(proof: Proof, inputs: PlanInputs) -> None:
     fixes = "give a longer allowedLateness", "choose ordering.policy WithinLateness"
     if any(source.drop_duplicates for source in inputs.sources):
         # which copies to leave out is known only once the order of all rows is
-        message += "; also copies that dropDuplicates leaves out have their place in this order"
+        message += "; copies that dropDuplicates leaves out count as well"
         fix = f"{', '.join(fixes)}, or remove late copies from the table"
     else:
         fix = ", or ".join(fixes)

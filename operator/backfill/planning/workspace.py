@@ -156,7 +156,7 @@ class Workspace:
             ValueError: it may not belong to one Backfill alone.
         """
         if not self.own:
-            raise ValueError(f"{self.uri} is not known to be one Backfill's, and is not removed")
+            raise ValueError(f"{self.uri} may not belong to a Backfill, so it was not removed")
         if is_local(self.uri):
             self._local().remove()
             return

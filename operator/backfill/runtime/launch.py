@@ -155,6 +155,7 @@ def _end_process(agent: Agent, run: Run) -> None:
     agent.reported.wait()
     time.sleep(_END_GRACE_SECONDS)
     _log.warning(
-        "the main program goes on %s s after its queries ended; it is ended", _END_GRACE_SECONDS
+        "the main program is still running %s s after its queries ended; ending it",
+        _END_GRACE_SECONDS,
     )
     os._exit(run.outcome.exit_status if run.outcome else 1)

@@ -141,7 +141,7 @@ def _without_time(rows: StructType, output: Output) -> list[Problem]:
         Problem(
             "spec.outputs",
             f"the rows for {output.table} do not have column {column}, the timestampColumn of"
-            f" output {output.name}, so that none would belong to the window",
+            f" output {output.name}, so no row would be in the window",
             "add it with select, also to records for Kafka, whose sink ignores it",
         )
     ]

@@ -40,7 +40,7 @@ def test_anything_else_is_of_this_machine(arguments: list[str]) -> None:
 def test_both_at_once_are_refused(program: str, option: str, speaks: str) -> None:
     with pytest.raises(
         BadInput,
-        match=f"^--state-dir: is for backfills of this machine, and {speaks} speaks to a cluster",
+        match=f"^--state-dir: is for backfills on this machine, but {speaks} selects a cluster",
     ):
         on_cluster(program, ["status", "july", option, "--state-dir", "x"])
 

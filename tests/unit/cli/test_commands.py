@@ -116,7 +116,7 @@ def test_a_backfill_that_begins_suspended_waits_for_a_person(
     assert ended.status == 3
     assert (
         ended.out.splitlines()[-1]
-        == "january: suspended after 0 of 12 steps; go on with: backfill resume january"
+        == "january: suspended after 0 of 12 steps; resume with: backfill resume january"
         f" --state-dir {runs.state}"
     )
 
@@ -125,7 +125,7 @@ def test_status_takes_a_name_or_the_file(backfill: Command, runs: LocalRuns) -> 
     _keep_suspended(runs)
     by_name = backfill("status", "january", "--state-dir", str(runs.state))
     assert by_name.status == 0
-    assert "go on with: backfill resume january" in by_name.out
+    assert "resume with: backfill resume january" in by_name.out
     assert backfill("status", str(runs.file), "--state-dir", str(runs.state)).status == 0
     listed = backfill("status", "--state-dir", str(runs.state))
     assert "Suspended" in listed.out

@@ -53,7 +53,7 @@ def test_an_approval_publishes_and_an_undo_takes_it_out_again(
     assert output.undo_snapshot_id == table.metadata.current_snapshot_id
     again = waiting.command("undo", "january")
     assert again.status == 0
-    assert "undone already" in again.out
+    assert "already undone" in again.out
     shown = waiting.command("status", "january")
     assert "undo requested" in shown.out
     assert waiting.run().status == 1, "what was undone is not published again"
@@ -71,7 +71,7 @@ def test_a_rejection_ends_the_backfill(waiting: LocalRuns, lake: Catalog) -> Non
     assert waiting.run().status == 1
     approved = waiting.command("approve", "january")
     assert approved.status == 2
-    assert "was rejected already by" in approved.err
+    assert "was already rejected by" in approved.err
     assert waiting.command("undo", "january").status == 2
     resumed = waiting.command("resume", "january")
     assert resumed.status == 2

@@ -90,7 +90,7 @@ def test_a_file_is_never_replaced(init: Init, tmp_path: Path) -> None:
     end = init("--output", "b.yaml")
     assert (end.status, end.err) == (
         2,
-        "error: --output: b.yaml is there already; name another file\n",
+        "error: --output: b.yaml already exists; name another file\n",
     )
     assert (tmp_path / "b.yaml").read_text() == "mine"
 
@@ -111,7 +111,7 @@ def test_a_file_in_no_directory_is_refused_before_the_program_runs(
     {
         "no slash": ("2024-03-01", "is not START/END"),
         "no date": ("2024-03-01/tomorrow", "is not a time in RFC 3339"),
-        "no such date": ("2024-02-30/2024-03-01", "is no date of the calendar"),
+        "no such date": ("2024-02-30/2024-03-01", "is not a valid date"),
         "backwards": ("2024-03-02/2024-03-01", "the end is not after the start"),
     },
 )

@@ -215,13 +215,13 @@ def test_the_time_of_arrival_is_one_that_the_program_does_not_read() -> None:
     }
     source = proposed({**TABLES, "lake.raw.clicks": unclear}).sources[0]
     assert source.timestamp_column.todo == (
-        "Check that this is when a row arrived. There are created, updated.",
+        "Check that this is when a row arrived. Candidates: created, updated.",
     )
 
     none = {"id": "long", "at": "timestamptz"}
     backfill, words = written(proposed({**TABLES, "lake.raw.clicks": none}))
     assert backfill.spec.sources[0].timestamp_column == "at"
-    assert "at is the event time, which is right only where rows arrive in its order" in words
+    assert "at is the event time, which is right only if rows arrive in that order" in words
 
     nested = {"id": "long", "at": "timestamptz", "__metadata__": "struct<...>"}
     nested["__metadata__.kafka_ingestion_ts"] = "timestamptz"
@@ -347,7 +347,8 @@ def test_results_without_a_single_time_are_asked_about() -> None:
     table = {"opened": "timestamptz", "closed": "timestamptz"}
     _, words = written(proposed({**TABLES, "lake.raw.hourly": table}, hourly(columns=two, keys=())))
     assert (
-        "TODO: Choose the column that says to which time a row belongs. There are opened, closed."
+        "TODO: Choose the column that decides whether a row is in the window. Candidates: opened,"
+        " closed."
     ) in words
 
     none = (SurveyedColumn(name="id", type="bigint"),)

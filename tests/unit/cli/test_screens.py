@@ -149,7 +149,7 @@ def test_the_last_state_stays_on_the_screen_however_fast_it_came() -> None:
             view(
                 24,
                 reason=Reason.WAITING_FOR_APPROVAL,
-                message="waits for approval to publish counts",
+                message="waiting for approval to publish counts",
             )
         )
     assert isinstance(console.file, io.StringIO)

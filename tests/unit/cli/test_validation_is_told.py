@@ -96,9 +96,9 @@ def test_columns_that_do_not_exist_are_found_before_anything_runs(
     ended = runs.run()
     assert ended.status == 2
     for problem in (
-        "spec.outputs[0].validate.keys: table lake.raw.counts has no column idd at the top of its"
-        " rows; did you mean id?",
-        "spec.outputs[0].validate.ignore: table lake.raw.counts has no column written",
+        "spec.outputs[0].validate.keys: table lake.raw.counts has no top-level column idd; did"
+        " you mean id?",
+        "spec.outputs[0].validate.ignore: table lake.raw.counts has no top-level column written",
         "spec.outputs[0].validate.tolerance: id: '5s' is not a number; write it as 0.01",
         "spec.outputs[0].validate.tolerance: at: '1' is not a duration; write it as 500ms",
     ):

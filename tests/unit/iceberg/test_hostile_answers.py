@@ -112,7 +112,7 @@ def test_no_answer_of_a_catalog_is_in_an_error_or_a_log(
         "HTTP status 403",
         "HTTP status 500",
         "the server redirects",
-        "the answer is not what was asked for",
+        "the response was not the expected one",
     ):
         assert text in found
 

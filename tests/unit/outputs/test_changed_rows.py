@@ -119,7 +119,7 @@ def test_rows_of_another_driver_are_not_lost_by_those_that_were_collected_before
     stage_as(table, "Changes", 0, FIRST)
     seen = head(table)
     stage_as(table, "Changes", 1, SECOND)
-    with pytest.raises(RunFailed, match="another driver has staged rows of output summary"):
+    with pytest.raises(RunFailed, match="another driver staged rows of output summary"):
         keep(table, FIRST, seen=seen)
     assert len(content(table, RESULT.branch)) == 4
 

@@ -157,7 +157,7 @@ def test_files_whose_partition_lost_its_column_are_found_before_the_run_that_wou
         str(found)
         == "spec.outputs[0].table: lake.raw.out: files in the window are partitioned by who, whose"
         " column was dropped, and PyIceberg cannot replace such files; rewrite them with the"
-        " table's present partitioning"
+        " table's current partitioning"
     )
     assert check_outputs([output(PublishMode.APPEND)], other, WINDOW) == []
     next_day = Window(start="2021-07-13T00:00:00Z", end="2021-07-14T00:00:00Z")
@@ -222,7 +222,7 @@ def test_two_outputs_of_one_table_are_refused_under_whatever_names(
     _alias(make_table(lake), monkeypatch, tmp_path, name)
     (found,) = problems(output(PublishMode.REPLACE, name="a"), output(mode, name="b", table=name))
     assert (
-        found == f"spec.outputs[1].table: {name} is the table of the output a, too (lake.raw.out); "
+        found == f"spec.outputs[1].table: {name} is also the table of output a (lake.raw.out); "
         "publish one output per table; run one Backfill for each of them"
     )
 
@@ -273,8 +273,8 @@ def test_a_reference_that_is_the_output_under_another_name_is_refused(
 ) -> None:
     _alias(make_table(lake), monkeypatch, tmp_path, name)
     assert problems(output(**against(name))) == [
-        f'{WHERE}.table: "{name}" is the table of the output itself; leave reference out, and'
-        " compare with it by against: Production"
+        f'{WHERE}.table: "{name}" is the table of the output itself; remove reference,'
+        " and write against: Production"
     ]
 
 
@@ -344,7 +344,9 @@ def test_every_problem_of_a_reference_is_told_at_once(lake: Catalog) -> None:
         f"{WHERE}.table",
         "spec.window.start",
     ]
-    assert "the rows of lake.audit.out are distinguished by day, which is a date" in found[2]
+    assert (
+        "column day of lake.audit.out, which decides what is in the window, is a date" in found[2]
+    )
 
 
 def _alias(table: Table, monkeypatch: pytest.MonkeyPatch, directory: Path, name: str) -> None:

@@ -113,12 +113,12 @@ def test_columns_that_the_reference_lacks_are_named_with_what_to_do() -> None:
     theirs = Schema(NestedField(1, "ID", LongType()), NestedField(2, "at", DateType()))
     found = check_columns(SCHEMA, theirs, against(keys=["id"]), "spec.outputs[0]")
     assert [str(each) for each in found] == [
-        "spec.outputs[0].validate.reference.table: lake.audit.events has no column id at the top of"
-        " its rows, which lake.raw.events has; name keys that both tables have",
+        "spec.outputs[0].validate.reference.table: lake.audit.events has no top-level column id,"
+        " which lake.raw.events has; name keys that both tables have",
         "spec.outputs[0].validate.reference.table: column at is a date in lake.audit.events and a"
         " timestamptz in lake.raw.events, which cannot be compared; add at to validate.ignore",
-        "spec.outputs[0].validate.reference.table: lake.audit.events has no column seen at the top"
-        " of its rows, which lake.raw.events has; add seen to validate.ignore",
+        "spec.outputs[0].validate.reference.table: lake.audit.events has no top-level column seen,"
+        " which lake.raw.events has; add seen to validate.ignore",
     ]
     less = Schema(NestedField(1, "id", LongType()), NestedField(9, "more", TimeType()))
     ignored = against(keys=["id"], ignore=["at", "seen"])

@@ -198,7 +198,7 @@ def test_a_row_of_the_window_that_a_rollback_took_is_a_conflict(lake: Catalog) -
     table.manage_snapshots().set_current_snapshot(snapshot_id=before).commit()
     with pytest.raises(
         PublishConflict,
-        match="was changed in the window since the backfill began: a snapshot that is not in",
+        match="was changed in the window since the backfill began: a snapshot that is no longer",
     ):
         publish(output(), RESULT, WINDOW, base)
 
@@ -283,7 +283,7 @@ def test_files_that_are_gone_or_damaged_can_not_be_compared_which_is_said(
     stage(table, 0, NEW)
     table.delete("id == 4")
     damage(Path(old))
-    with pytest.raises(PublishConflict, match="its rows of then and now cannot be compared: "):
+    with pytest.raises(PublishConflict, match="its earlier and current rows cannot be compared: "):
         publish(output(mode), RESULT, WINDOW, base)
 
 

@@ -184,9 +184,7 @@ def test_a_base_that_has_expired_is_a_conflict_that_says_so(lake: Catalog) -> No
     stage(table, 0, NEW)
     table.append(rows_of([(30, 3 * DAY_US)], "production"))
     table.maintenance.expire_snapshots().by_id(base).commit()
-    with pytest.raises(
-        PublishConflict, match=f"snapshot {base}, .* is not in its history any more"
-    ):
+    with pytest.raises(PublishConflict, match=f"snapshot {base}, .* is no longer in its history"):
         publish(output(), RESULT, WINDOW, base)
 
 
@@ -332,7 +330,7 @@ def test_a_branch_that_was_dropped_is_a_result_that_is_lost(
     stage(table, 0, NEW)
     table.manage_snapshots().remove_branch(RESULT.branch).commit()
     with pytest.raises(
-        ResultLost, match=r"in branch backfill/streaming/rmi of lake\.raw\.out any more"
+        ResultLost, match=r"no longer in branch backfill/streaming/rmi of lake\.raw\.out"
     ):
         publish(output(mode), RESULT, WINDOW, base)
     assert content(table) == expected(OLD, "production")
@@ -504,7 +502,7 @@ def test_nothing_is_published_if_another_output_could_not_be(lake: Catalog) -> N
     first = StagedOutput(*owner, output(), base)
     job = PublishJob(first, WINDOW, (StagedOutput(*owner, output(**named), None),))
     with pytest.raises(
-        PublishConflict, match=r"output second could not be published after it, so that none was"
+        PublishConflict, match=r"nothing was published, because output second cannot be"
     ):
         job.run(lambda progress: None)
     assert content(table) == expected(OLD, "production")

@@ -84,7 +84,7 @@ def test_what_the_last_span_has_found_is_kept(lake: Catalog) -> None:
 def test_of_two_drivers_with_spans_of_their_own_only_one_adds_a_step(lake: Catalog) -> None:
     table = make_table(lake)
     span(table, 0, 4, FIRST)
-    with pytest.raises(RunFailed, match=r"staged steps of output summary up to 4, .* add 3 to 6"):
+    with pytest.raises(RunFailed, match=r"staged steps of output summary up to 4; .* add 3 to 6"):
         span(table, 3, 6, SECOND)
     assert content(table, RESULT.branch) == expected(FIRST, "backfill")
 
@@ -94,7 +94,9 @@ def test_steps_that_are_missing_before_a_span_are_lost(lake: Catalog) -> None:
     with pytest.raises(ResultLost):
         span(table, 1, 2, FIRST)
     stage(table, 0, FIRST)
-    with pytest.raises(ResultLost, match="what was staged of output summary is not in branch"):
+    with pytest.raises(
+        ResultLost, match="the staged result of output summary is no longer in branch"
+    ):
         span(table, 2, 3, SECOND)
     with pytest.raises(ResultLost):
         stage(table, 2, SECOND)
@@ -184,7 +186,7 @@ def test_a_branch_that_no_backfill_made_is_refused(lake: Catalog) -> None:
     table.manage_snapshots().create_branch(
         table.metadata.current_snapshot_id, RESULT.branch
     ).commit()
-    with pytest.raises(BadInput, match="something that no backfill has made"):
+    with pytest.raises(BadInput, match="something that no Backfill created"):
         stage(table, 0, FIRST)
 
 
@@ -195,7 +197,7 @@ def test_a_branch_that_is_gone_is_not_begun_again_in_the_middle(lake: Catalog) -
     table.manage_snapshots().remove_branch(RESULT.branch).commit()
     with pytest.raises(
         ResultLost,
-        match=r"staged of output summary is not in branch backfill/streaming/rmi of .* any more",
+        match=r"result of output summary is no longer in branch backfill/streaming/rmi of ",
     ):
         stage(table, 1, SECOND)
 

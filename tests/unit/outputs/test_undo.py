@@ -436,7 +436,7 @@ def test_a_table_that_was_rolled_back_is_said(lake: Catalog) -> None:
     table, published, _ = production(lake, PublishMode.REPLACE)
     first = table.refresh().metadata.snapshots[0].snapshot_id
     table.manage_snapshots().rollback_to_snapshot(first).commit()
-    assert "is not in the history of lake.raw.out any more" in refusal(published)
+    assert "is no longer in the history of lake.raw.out" in refusal(published)
 
 
 def test_missing_files_are_not_restored(lake: Catalog) -> None:
@@ -448,7 +448,7 @@ def test_missing_files_are_not_restored(lake: Catalog) -> None:
         for entry in manifest.fetch_manifest_entry(table.io)
     )
     table.io.delete(entry.data_file.file_path)
-    assert "do not exist any more" in refusal(published)
+    assert "no longer exist" in refusal(published)
 
 
 @BOTH

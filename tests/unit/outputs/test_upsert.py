@@ -119,7 +119,9 @@ def test_a_column_of_the_keys_that_was_renamed_since_is_named(lake: Catalog) -> 
     with table.refresh().update_schema() as update:
         update.rename_column("id", "number")
     for attempt in (publish, check_publishable):
-        with pytest.raises(BadInput, match=r"^spec.outputs.keys: table lake.raw.out has no column"):
+        with pytest.raises(
+            BadInput, match=r"^spec.outputs.keys: table lake.raw.out has no top-level column"
+        ):
             attempt(BY_ID, RESULT, WINDOW, base, None)
     assert len(table.refresh().scan().to_arrow()) == 1
 
@@ -184,7 +186,7 @@ def test_publishing_again_and_publishing_nothing_change_nothing(lake: Catalog) -
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        (["idd"], "table lake.raw.out has no column idd at the top of its rows"),
+        (["idd"], "table lake.raw.out has no top-level column idd"),
         (["price"], "column price of lake.raw.out is a double, by which rows are not identified"),
         (["many"], "column many of lake.raw.out is a list<long>, by which rows are not"),
         (["span"], "column span of lake.raw.out is a struct<"),

@@ -58,7 +58,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **properties: str) 
         ({"warehouse": "s3://sea"}, "its property uri is missing; correct"),
         (
             {"uri": "sea:8181"},
-            "its property type is missing, and the uri does not tell it; write one of rest",
+            "its property type is missing, and the uri does not imply it; write one of rest",
         ),
         (
             {"type": "rest", "uri": "sea:8181"},

@@ -91,7 +91,7 @@ def test_files_of_several_partitions_can_not_tell() -> None:
 
 
 def test_rows_that_are_there_twice_are_counted() -> None:
-    twice = "at least 100 rows have an offset twice"
+    twice = "at least 100 rows have the Kafka offset of another row"
     assert checked([of(0, 0, 99), of(0, 0, 99), of(0, 100, 150)]).notes == (twice,)
     assert checked([of(0, 0, 99, rows=200), of(0, 100, 150)]).notes == (twice,)
     assert checked([of(0, 0, 149), of(0, 50, 199)]).notes == (twice,)
@@ -123,4 +123,6 @@ def test_what_is_left_out_and_repeated_is_found(
     assume(gaps <= 5 or 2 * gaps <= len(files))
     assert sum(gap.end - gap.start for gap in found.gaps) == lost
     assert found.continuous == (lost == 0)
-    assert found.notes == ((f"at least {twice:,} rows have an offset twice",) if twice else ())
+    assert found.notes == (
+        (f"at least {twice:,} rows have the Kafka offset of another row",) if twice else ()
+    )

@@ -426,7 +426,7 @@ def test_rows_that_ingestion_wrote_twice_are_told(lake: Catalog, tmp_path: Path)
         record(records, start, start + 999, hour_)
     check = found(tmp_path, kafka=KAFKA)
     assert check.complete is True
-    assert check.notes == ("at least 1,000 rows have an offset twice",)
+    assert check.notes == ("at least 1,000 rows have the Kafka offset of another row",)
 
 
 def live(workspace: Path, *names: str, start: str = "2026-03-01T06:00:00Z") -> PlanHeader:

@@ -128,7 +128,7 @@ def test_copies_that_arrived_late_are_named_as_a_cause_where_duplicates_are_drop
         plan_strictly(tmp_path / "w", lateness="5m", drop_duplicates=True)
     (problem,) = raised.value.problems
     assert "rows 3600 seconds after rows that arrived later" in problem.message
-    assert "also copies that dropDuplicates leaves out" in problem.message
+    assert "copies that dropDuplicates leaves out count as well" in problem.message
     assert problem.fix == (
         "give a longer allowedLateness, choose ordering.policy WithinLateness, or remove late"
         " copies from the table"

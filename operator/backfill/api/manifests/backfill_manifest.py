@@ -254,14 +254,14 @@ def _application(
         raise InvalidManifest(
             Problem(
                 "spec.applicationRef.name",
-                f'"{name}" is there {len(found)} times',
+                f'the file has {len(found)} SparkApplications named "{name}"',
                 "keep one of them",
             )
         )
     if not required:
         return None
     names = [application_name(document) for document in candidates]
-    there = f"; in namespace {namespace} there is {', '.join(names)}" if names else ""
+    there = f"; namespace {namespace} has {', '.join(names)}" if names else ""
     raise InvalidManifest(
         Problem(
             "spec.applicationRef.name",

@@ -20,13 +20,13 @@ def live_goes_with_hand_off(parts: Parts) -> Iterator[Problem]:
     if parts.window.live:
         yield Problem(
             "spec.window.end",
-            "is Live, and spec.handOff does not say how live traffic goes on",
-            "add handOff: {to: Live}, or name the time at which the window ends",
+            "is Live, but spec.handOff is missing",
+            "add handOff: {to: Live}, or set end to a time",
         )
     else:
         yield Problem(
             "spec.window.end",
-            "is a time, and with spec.handOff live traffic goes on where the tables end",
+            "is a time, but with spec.handOff live traffic continues where the tables end",
             "write end: Live, or leave out handOff",
         )
 
@@ -40,27 +40,28 @@ def hand_off_keeps_state(parts: Parts) -> Iterator[Problem]:
     if parts.window is not None and parts.window.drain:
         yield Problem(
             "spec.window.drain",
-            "lets results close after the window, and with handOff live traffic closes them",
+            "cannot be combined with handOff: live traffic closes the results that are still open",
             "leave out drain",
         )
     if parts.ordering is not None and parts.ordering.policy is OrderingPolicy.UNORDERED:
         yield Problem(
             "spec.ordering.policy",
-            '"Unordered" is for applications without state, and handOff hands state over',
+            '"Unordered" is only for applications without state, but handOff hands state over',
             "choose another policy",
         )
     if parts.execution == "Batch":
         yield Problem(
             "spec.execution",
-            '"Batch" keeps no state, and handOff hands state over',
+            '"Batch" keeps no state, but handOff hands state over',
             "write Streaming, or Auto, which means the same with handOff",
         )
     wanted = parts.hand_off
     if wanted is not None and wanted.starting_timestamp_margin == timedelta():
         yield Problem(
             f"spec.handOff.{_MARGIN}",
-            "is zero, and ingestion is never ahead of all records of its newest time",
-            "give the time that ingestion may have been behind, such as 30m",
+            "must be greater than zero: ingestion may not have written all records with the"
+            " newest time yet",
+            "set it to the longest time that ingestion may have been behind Kafka, such as 30m",
         )
     # of a hand-off that cannot be read, other problems are reported
     by_time = wanted is None or parts.by_time
@@ -78,22 +79,22 @@ def _continues_in_kafka(field: str, source: Source | None, *, by_time: bool) -> 
         if getattr(source.kafka, f"{column}_column") is None and not by_time:
             yield Problem(
                 f"{field}.kafka.{column}Column",
-                "is missing, handOff needs it to know where live traffic goes on",
+                "is missing; handOff needs it to know where live traffic continues",
                 f"name the column that holds the Kafka {column}; if the table has none, set"
-                f" handOff.{_MARGIN}, a time that is longer than ingestion was ever behind Kafka:"
-                " records that are less than that older than the newest row are then read again",
+                f" handOff.{_MARGIN} to more than ingestion was ever behind Kafka: records that"
+                " precede the newest row by less than that are then read again",
             )
     if source.live is None:
         yield Problem(
             f"{field}.live",
-            "is missing, handOff needs it to know where live traffic comes from",
+            "is missing; handOff needs it to know where live traffic comes from",
             "write live: {kafka: {topic: TOPIC}}",
         )
     for name in ("filter", "regions"):
         if getattr(source, name) is not None:
             yield Problem(
                 f"{field}.{name}",
-                "leaves out rows of history, and with handOff live traffic has them",
+                "leaves rows out of history that live traffic contains",
                 f"leave out {name}, and filter in the application",
             )
 
@@ -105,13 +106,13 @@ def _has_no_end(field: str, output: Output | None) -> Iterator[Problem]:
     if output.publish.mode is PublishMode.REPLACE:
         yield Problem(
             f"{field}.publish.mode",
-            '"Replace" needs a window with an end, and with handOff live traffic goes on',
+            '"Replace" needs a window that ends, but with handOff live traffic continues',
             "write None, Append or Upsert",
         )
     if output.validate_ is not None:
         yield Problem(
             f"{field}.validate",
-            "needs a window with an end, and with handOff live traffic goes on",
+            "needs a window that ends, but with handOff live traffic continues",
             "leave out validate; compare in a Backfill of its own, without handOff",
         )
 

@@ -147,8 +147,8 @@ def _not_text(detail: ErrorDetails, _model: type[BaseModel]) -> tuple[str, str]:
     given = detail["input"]
     if isinstance(given, bool):
         return (
-            f"{shown(given)} is a truth value, not text",
-            "put what is written there in quotes",
+            f"{shown(given)} is a boolean, not text",
+            "put the value in quotes",
         )
     if isinstance(given, int | float):
         return f"{shown(given)} is a number, not text", f'put it in quotes: "{given}"'

@@ -175,7 +175,7 @@ def _strict_order_has_offsets(parts: Parts) -> Iterator[Problem]:
             if source and getattr(source.kafka, f"{column}_column") is None:
                 yield Problem(
                     f"spec.sources[{n}].kafka.{column}Column",
-                    "is missing, Strict order needs it",
+                    "is missing; Strict order needs it",
                     f"name the column that holds the Kafka {column}, or choose another"
                     " ordering.policy",
                 )
@@ -191,7 +191,7 @@ def _outputs_know_the_window(parts: Parts) -> Iterator[Problem]:
             continue
         field, fix = (
             f"spec.outputs[{n}].timestampColumn",
-            "name the column that says to which time a row belongs",
+            "name the column that decides whether a row is in the window",
         )
         if output.publish.mode.takes_rows_away:
             yield Problem(
@@ -203,7 +203,7 @@ def _outputs_know_the_window(parts: Parts) -> Iterator[Problem]:
         elif around:
             yield Problem(
                 field,
-                "is missing, without it the output of warmUp and drain cannot be left out",
+                "is missing; it is needed to leave out the results of warmUp and drain",
                 fix,
             )
 
@@ -213,8 +213,8 @@ def _units_have_columns(parts: Parts) -> Iterator[Problem]:
         if output and output.timestamp_unit is not None and output.timestamp_column is None:
             yield Problem(
                 f"spec.outputs[{n}].timestampUnit",
-                "is the unit of no column",
-                "name timestampColumn, or remove it",
+                "is set without timestampColumn",
+                "set timestampColumn, or remove timestampUnit",
             )
 
 
@@ -243,8 +243,8 @@ def _comparisons_fit_together(parts: Parts) -> Iterator[Problem]:
         if output.timestamp_column is None:
             yield Problem(
                 f"{field}.timestampColumn",
-                "is missing, validate needs it to know which rows to compare",
-                "name the column that says to which time a row belongs",
+                "is missing; validate needs it to know which rows to compare",
+                "name the column that decides whether a row is in the window",
             )
         if wanted.reference is not None and wanted.reference.table == output.table:
             yield reference_is_output(f"{field}.validate.reference.table", output.table)
@@ -252,13 +252,13 @@ def _comparisons_fit_together(parts: Parts) -> Iterator[Problem]:
         if wanted.tolerance and not output.compared_keys:
             yield Problem(
                 f"{field}.validate.tolerance",
-                "without keys it is unknown which two rows may differ",
+                "needs keys: without them, it is unknown which rows to compare with each other",
                 f"name the columns that identify a row in {field}.keys or in validate.keys",
             )
         for column in sorted({*output.compared_keys} & {*wanted.ignore, *wanted.tolerance}):
             yield Problem(
                 keys,
-                f"{column} identifies rows, so it is neither ignored nor compared with a tolerance",
+                f"{column} is a key, so it cannot be ignored or have a tolerance",
                 "name it in one place",
             )
 
@@ -268,7 +268,7 @@ def reference_is_output(field: str, table: str) -> Problem:
     return Problem(
         field,
         f'"{table}" is the table of the output itself',
-        "leave reference out, and compare with it by against: Production",
+        "remove reference, and write against: Production",
     )
 
 
@@ -277,14 +277,14 @@ def _execution_in_order(parts: Parts) -> Iterator[Problem]:
     if parts.execution == "Batch" and strict:
         yield Problem(
             "spec.execution",
-            '"Batch" reads rows in no order, and ordering.policy Strict asks for one',
+            '"Batch" does not keep the order of rows, which ordering.policy Strict requires',
             "write Auto or Streaming, or choose another policy",
         )
     if parts.execution == "Batch" and parts.has_rate:
         yield Problem(
             "spec.execution",
-            '"Batch" reads rows more than once, and not at a rate, and maxRowsPerSecond asks for'
-            " one",
+            '"Batch" cannot limit its rate, as maxRowsPerSecond requires, and may read rows more'
+            " than once",
             "write Auto or Streaming",
         )
 
@@ -297,8 +297,8 @@ def _chosen_snapshots_do_not_change(parts: Parts) -> Iterator[Problem]:
             key = "id" if source.snapshot.id is not None else "asOf"
             yield Problem(
                 "spec.waitForInput",
-                f"cannot wait for rows of a snapshot that spec.sources[{n}].snapshot.{key} chooses:"
-                " it never gets more",
+                f"cannot be combined with spec.sources[{n}].snapshot.{key}: a chosen snapshot"
+                " never gets more rows",
                 f"leave out waitForInput or snapshot.{key}",
             )
 

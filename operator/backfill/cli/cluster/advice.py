@@ -53,9 +53,9 @@ def next_step(backfill: Backfill, place: Place, now: datetime) -> Advice | None:
     if backfill.status.observed_generation == 0:
         return _of_a_new_one(backfill, now)
     if _tried_again(backfill):
-        return Advice("fix the problem above; the operator tries again by itself")
+        return Advice("fix the problem above; the operator retries automatically")
     if _stalled(backfill):
-        return Advice("fix the problem above; the operator sees it and goes on by itself")
+        return Advice("fix the problem above; the operator then continues automatically")
     if backfill.spec.suspend:
         return Advice("it is suspended; go on with:", (place.command("resume", name),))
     if _waits_for_approval(backfill):
@@ -82,9 +82,7 @@ def removal(backfill: Backfill) -> Condition | None:
 def _of_a_removal(backfill: Backfill) -> Advice:
     outcome = removal(backfill)
     if outcome is not None and outcome.reason == Reason.REMOVAL_FAILED:
-        return Advice(
-            "what it made cannot be removed yet; fix the cause, and the operator tries again"
-        )
+        return Advice("cleanup has not succeeded yet; fix the cause, and the operator retries")
     return Advice("it is being removed")
 
 
@@ -93,7 +91,7 @@ def _of_a_new_one(backfill: Backfill, now: datetime) -> Advice | None:
     if created is None or now - parse_time(created) < _TAKEN_UP_WITHIN:
         return None
     return Advice(
-        "no operator has taken it up; is one running, and does it watch this namespace?",
+        "no operator has picked it up; is one running, and does it watch this namespace?",
         ("kubectl get pods -A -l app.kubernetes.io/name=backfill-operator",),
     )
 
@@ -108,15 +106,16 @@ def _of_a_failure(backfill: Backfill, place: Place) -> Advice:
         return Advice(f"{first}:", (place.command("cancel", name),))
     if exit_status(backfill) == BAD_INPUT and backfill.status.plan_id is None:
         return Advice(
-            "correct the manifest and apply it again; or, if what was"
-            " missing exists now, try again with:",
+            "correct the manifest and apply it again; or, if what was missing exists now, retry"
+            " with:",
             (retry,),
         )
     if backfill.status.attempts and outcome is not None and remedy(outcome.reason).in_log:
         return Advice(
-            "see why; when the cause is gone, go on from where it stopped with:", (logs, retry)
+            "find out why; once the cause is fixed, resume from where it stopped with:",
+            (logs, retry),
         )
-    return Advice("when the cause is gone, go on with:", (retry,))
+    return Advice("once the cause is fixed, resume with:", (retry,))
 
 
 def _waits_for_approval(backfill: Backfill) -> bool:

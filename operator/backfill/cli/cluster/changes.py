@@ -30,7 +30,7 @@ def suspend_one(place: Place, name: str, out: Console) -> None:
     if _over(backfill, out):
         return
     place.change(backfill, [_set(_SUSPEND, True)])
-    when = "stops after the steps under way; what is committed is kept"
+    when = "stopping after the steps in progress; committed steps are kept"
     say(out, f"{name}: {when}. Go on with: {place.command('resume', name)}")
 
 
@@ -43,7 +43,7 @@ def resume_one(place: Place, name: str, out: Console) -> None:
         backfill,
         [_set(_SUSPEND, False), *([_set(_NONCE, _nonce())] if has_failed(backfill) else [])],
     )
-    say(out, f"{name}: goes on; follow it with: {place.command('status', name, ' --watch')}")
+    say(out, f"{name}: resumed; follow it with: {place.command('status', name, ' --watch')}")
 
 
 def retry_one(place: Place, name: str, out: Console) -> None:
@@ -57,11 +57,11 @@ def retry_one(place: Place, name: str, out: Console) -> None:
         )
     place.change(backfill, [_set(_NONCE, _nonce())])
     suspended = (
-        f"; it is suspended, let it go on with: {place.command('resume', name)}"
+        f"; it is suspended, resume it with: {place.command('resume', name)}"
         if backfill.spec.suspend
         else ""
     )
-    say(out, f"{name}: is tried again, from where it stopped{suspended}")
+    say(out, f"{name}: retrying from where it stopped{suspended}")
 
 
 def cancel_one(place: Place, name: str, out: Console, *, wait: bool) -> None:
@@ -75,7 +75,7 @@ def cancel_one(place: Place, name: str, out: Console, *, wait: bool) -> None:
             f"{name} has been created again in the meantime; nothing was changed"
         ) from error
     if not wait:
-        say(out, f"{name}: will be removed, with all it made except what it has published")
+        say(out, f"{name}: will be removed, with everything it created except published results")
         return
     _wait_until_gone(place, name, uid, out)
     say(out, f"{name}: removed")
@@ -91,12 +91,12 @@ def _wait_until_gone(place: Place, name: str, uid: str, out: Console) -> None:
         stage = removal(read(found))
         if stage is not None and stage.reason == Reason.REMOVAL_FAILED and in_words(stage) != told:
             told = in_words(stage)
-            say(out, f"{name}: {told}; waits for the operator to try again")
+            say(out, f"{name}: {told}; waiting for the operator to retry")
         elif not told:
             told = "asked"
             say(
                 out,
-                f"{name}: stopping; then what it made is removed (Ctrl-C only ends the waiting)",
+                f"{name}: stopping, then removing what it created (Ctrl-C only ends the waiting)",
             )
         time.sleep(_POLL_SECONDS)
 

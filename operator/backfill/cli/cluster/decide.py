@@ -36,7 +36,7 @@ def approve_one(place: Place, name: str, out: Console, *, reason: str) -> None:
     backfill = place.find(name)
     if _decided(place, backfill, Verdict.APPROVE, reason, out):
         watch = place.command("status", name, " --watch")
-        say(out, f"{name}: is published now; follow it with: {watch}")
+        say(out, f"{name}: publishing; follow it with: {watch}")
 
 
 def reject_one(place: Place, name: str, out: Console, *, reason: str) -> None:

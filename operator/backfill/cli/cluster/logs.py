@@ -66,7 +66,7 @@ def _lines(
             raise BackfillError(f"{why}{_what_is_known(attempt)}")
         if why != told:
             Console(stderr=True).print(
-                f"{why}; waits for it", highlight=False, markup=False, soft_wrap=True
+                f"{why}; waiting for it", highlight=False, markup=False, soft_wrap=True
             )
         told = why
         time.sleep(_POLL_SECONDS)

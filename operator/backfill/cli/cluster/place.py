@@ -105,10 +105,14 @@ class Place:
             return ""
         if not names:
             return (
-                f"there is none at all; look elsewhere with -n, or for all: {self.program} list -A"
+                "the namespace has none; choose another one with -n, or list all with:"
+                f" {self.program} list -A"
             )
         more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-        return did_you_mean(name, names) or f"there is {', '.join(names[:_NAMES_SHOWN])}{more}"
+        return (
+            did_you_mean(name, names)
+            or f"the namespace has {', '.join(names[:_NAMES_SHOWN])}{more}"
+        )
 
 
 def read(found: Manifest) -> Backfill:

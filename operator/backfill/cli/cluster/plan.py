@@ -54,7 +54,7 @@ def _summary(place: Place, backfill: Backfill) -> PlanSummary | None:
         header = KubernetesPlans(place.cluster).header(backfill)
     except Forbidden as error:
         Console(stderr=True).print(
-            f"only what the status tells: {error}", highlight=False, markup=False, soft_wrap=True
+            f"only the status can be shown: {error}", highlight=False, markup=False, soft_wrap=True
         )
         return None
     if header is None:

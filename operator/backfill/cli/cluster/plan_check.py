@@ -118,8 +118,8 @@ def _tell(backfill: Backfill, place: Place) -> None:
             else ["  workspace: the operator's default; without one it is refused"]
         ),
         (
-            "  the tables are looked at by the operator when this is applied; then how much is"
-            " read, and how, is shown by:"
+            "  the operator reads the tables once this is applied; to see then what is read, and"
+            " how, run:"
         ),
         f"    {place.command('plan', name)}",
     ]

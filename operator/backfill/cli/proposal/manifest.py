@@ -71,8 +71,8 @@ def manifest(
     if about.namespace is not None:
         metadata["namespace"] = about.namespace
     head = [
-        "Proposed by `backfill init`. What was found is said above each value; lines with TODO are"
-        " yours to decide.",
+        "Proposed by `backfill init`. A comment above each value says where it comes from; decide"
+        " the lines with TODO yourself.",
         *(f"{TODO}{note}" for note in (*proposal.unsolved, *notes)),
     ]
     document = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
@@ -154,8 +154,8 @@ def _output(output: ProposedOutput) -> Said:
     comments = [_query(output.query)]
     if output.timestamp_column is None:
         comments.append(
-            f"{TODO}No column was found that says to which time a row belongs. Name it in"
-            " timestampColumn; without it every row counts as one of the window."
+            f"{TODO}No column was found that decides whether a row is in the window. Name it in"
+            " timestampColumn; without it, every row counts as in the window."
         )
     return Said(fields, tuple(comments))
 

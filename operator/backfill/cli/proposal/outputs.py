@@ -57,9 +57,9 @@ def _same_table(one: ProposedOutput, other: ProposedOutput) -> bool:
 
 def _second_writer(output: ProposedOutput, taken: ProposedOutput) -> str:
     return (
-        f"{output.name} and {taken.name} write the same table {output.table.value}, and a Backfill"
-        " takes one query for each: list one of them in ignoredQueries, and run another Backfill"
-        " for it."
+        f"{output.name} and {taken.name} write the same table {output.table.value}, but a Backfill"
+        " accepts one query per table: list one of them in ignoredQueries, and run another"
+        " Backfill for it."
     )
 
 
@@ -124,7 +124,7 @@ def _table_of_query(query: SurveyedQuery, lake: Lake) -> Chosen:
     written = f", which writes {query.table}" if query.table and query.table != what else ""
     wanted_table = f"The Iceberg table for the result of {what}{written}."
     if best:
-        return Chosen(UNKNOWN_TABLE, todo=(f"{wanted_table} There are {', '.join(best)}.",))
+        return Chosen(UNKNOWN_TABLE, todo=(f"{wanted_table} Candidates: {', '.join(best)}.",))
     names = ", ".join(f"{column.name} {column.type}" for column in query.columns)
     none = f"No table has its name and columns: {names}."
     return Chosen(UNKNOWN_TABLE, todo=(f"{wanted_table} {none}",))
@@ -157,13 +157,13 @@ def _time_of_result(query: SurveyedQuery, columns: Mapping[str, str]) -> Chosen 
         return Chosen(events[0], ("The event time, which decides what belongs to the window.",))
     if events:
         why = f"One of the event times {', '.join(events)}."
-        todo = "Check that it says to which time a row belongs."
+        todo = "Check that it decides whether a row is in the window."
         return Chosen(events[0], (why,), (todo,))
     if len(times) == 1:
         return Chosen(times[0], ("The only time among the columns of the result.",))
     if times or there:
         todo = (
-            "Choose the column that says to which time a row belongs. There are"
+            "Choose the column that decides whether a row is in the window. Candidates:"
             f" {', '.join(times or there.values())}."
         )
         return Chosen((times or list(there.values()))[0], todo=(todo,))

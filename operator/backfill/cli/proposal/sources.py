@@ -172,7 +172,7 @@ def _arrival_column(
         others = ", ".join(name for name in times if name != named[0])
         return Chosen(named[0], (f"When a row arrived, by its name. Other times: {others}.",)), None
     if times:
-        todo = f"Check that this is when a row arrived. There are {', '.join(times)}."
+        todo = f"Check that this is when a row arrived. Candidates: {', '.join(times)}."
         return Chosen((named or times)[0], todo=(todo,)), None
     longs = [name for name, kind in columns.items() if kind == "long" and _ARRIVAL.search(name)]
     if longs:
@@ -181,8 +181,8 @@ def _arrival_column(
     todo = "The column with the time at which a row arrived."
     if events:
         todo += (
-            f" None was found. {events[0]} is the event time, which is right only where rows arrive"
-            " in its order."
+            f" None was found. {events[0]} is the event time, which is right only if rows arrive in"
+            " that order."
         )
         return Chosen(events[0], todo=(todo,)), None
     return Chosen(UNKNOWN_COLUMN, todo=(todo,)), None

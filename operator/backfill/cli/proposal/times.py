@@ -44,8 +44,8 @@ def times(
     warm_up, drain = _warm_up(proposal, explained, lags), _drain(proposal, explained, lags)
     if outside:
         todo = (
-            f"Output {outside[0]} has no timestampColumn, by which results of warmUp and drain"
-            " could be left out: both must be 0s."
+            f"Output {outside[0]} has no timestampColumn, so results of warmUp and drain cannot be"
+            " left out: both must be 0s."
         )
         warm_up, drain = Chosen("0s", todo=(todo,)), Chosen("0s", todo=(todo,))
     return Times(warm_up, drain, _allowed_lateness(proposal, lags))

@@ -59,9 +59,9 @@ _PROPERTIES = {
 _TEMPLATE = "podTemplateSpec"
 _WAITING = {
     "": ("NotSubmitted", ""),
-    "Submitted": ("Submitted", "the Spark operator has not asked for its driver yet"),
+    "Submitted": ("Submitted", "the Spark operator has not requested its driver yet"),
     "ScheduledToRestart": ("Submitted", "it is being submitted again"),
-    "DriverRequested": ("Submitted", "its driver is asked for, and has no pod yet"),
+    "DriverRequested": ("Submitted", "its driver is requested but has no pod yet"),
 }
 _RUNNING = (
     "DriverStarted",

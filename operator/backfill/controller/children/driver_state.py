@@ -30,7 +30,7 @@ def driver_state(child: ChildState | None, pod: Manifest | None) -> DriverState:
     if child.phase == "Waiting":
         return DriverState("Pending", reason=child.reason, message=message, since=child.since)
     if child.phase == "Running":
-        message = "its driver pod is gone, and the Spark operator has not said so yet"
+        message = "its driver pod is gone, but the Spark operator has not reported that yet"
         return DriverState("Exited", reason="DriverGone", message=message)
     if QUOTA in child.message:
         return DriverState(

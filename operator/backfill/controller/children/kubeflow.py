@@ -77,7 +77,7 @@ _WAITING = {
     "SUSPENDING": ("Suspended", "it is being suspended"),
     "RESUMING": ("Suspended", "it is being resumed"),
     "PENDING_RERUN": ("Submitted", "it is being submitted again"),
-    "INVALIDATING": ("Submitted", "it is being submitted again, for its spec was edited"),
+    "INVALIDATING": ("Submitted", "it is being submitted again, because its spec was edited"),
 }
 _OVER = {"COMPLETED": "Completed", "FAILED": "Failed", "SUBMISSION_FAILED": "SubmissionFailed"}
 

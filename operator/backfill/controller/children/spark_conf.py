@@ -14,11 +14,11 @@ _Rules = tuple[tuple[str, str], ...]
 _FORBIDDEN: _Rules = (
     (
         r"spark\.master|spark\.submit\.deployMode|spark\.kubernetes\.(driver\.master|namespace|submission\.waitAppCompletion)",
-        "remove it; it follows from where and how a Backfill is run",
+        "remove it; the controller sets it",
     ),
     (
         r"spark\.app\.(id|name)|spark\.kubernetes\.(driver\.pod\.name|executor\.podNamePrefix)",
-        "remove it; every attempt has names of its own",
+        "remove it; every attempt has its own names",
     ),
     (
         r"spark\.kubernetes\.(driver|executor)\.podTemplate(File|ContainerName)",
@@ -27,7 +27,7 @@ _FORBIDDEN: _Rules = (
     (r"spark\.dynamicAllocation\..*|spark\.executor\.instances", "set spec.scaling"),
     (
         r"spark\.(storage\.)?decommission\.enabled",
-        "remove it; executors are let go in the course of a run",
+        "remove it; the number of executors changes during a run",
     ),
     (
         r"spark\.(driver|executor)\.(cores|memory)",
@@ -58,7 +58,7 @@ _OF_ONE_APPLICATION = re.compile(
 _FORBIDDEN_LIVE: _Rules = (
     (
         r"spark\.master|spark\.submit\.deployMode|spark\.kubernetes\.(driver\.master|namespace|submission\.waitAppCompletion)",
-        "remove it; it follows from where the live application runs",
+        "remove it; the operator sets it",
     ),
     (
         _OF_ONE_APPLICATION.pattern,

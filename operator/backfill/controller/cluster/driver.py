@@ -139,13 +139,15 @@ class KubernetesBackend:
             made = self._make(self._dialect.resource, child)
             self._cache.put(made)
         except _NO_MATTER_HOW_OFTEN as error:
-            _LOG.warning("the child of attempt %s could not be made: %s", launch.attempt, error)
+            _LOG.warning(
+                "the SparkApplication of attempt %s could not be created: %s", launch.attempt, error
+            )
             self._unmade[launch.attempt] = DriverState(
                 "Exited", reason="Refused", message=str(error)
             )
         except ClusterError as error:
             self._unmade[launch.attempt] = DriverState(
-                "Absent", message=f"its child could not be made: {error}"
+                "Absent", message=f"its SparkApplication could not be created: {error}"
             )
             raise
         else:
@@ -285,7 +287,9 @@ class KubernetesBackend:
                 return there
             where = f"{resource.plural} {metadata['namespace']}/{metadata['name']}"
             raise BadInput(
-                Problem("", f"{where} is there already and is not this Backfill's", "delete it")
+                Problem(
+                    "", f"{where} already exists and does not belong to this Backfill", "delete it"
+                )
             ) from None
 
     def _delete(self, resource: Resource, manifest: Manifest) -> None:

@@ -64,7 +64,9 @@ class KubernetesLiveApplication:
                 "" if there is None or _is_of(there, backfill) else str(name_taken(name))
             )
         except _REFUSALS as error:
-            _LOG.warning("the live application of %s: %s", backfill.metadata.name, error)
+            _LOG.warning(
+                "the live application of %s could not be created: %s", backfill.metadata.name, error
+            )
             self._refused = str(error)
         else:
             self._refused = ""

@@ -117,8 +117,8 @@ class KubernetesPlans:
             return
         if there["metadata"].get("labels", {}).get(MANAGED_BY_LABEL) != MANAGED_BY:
             message = (
-                f"ConfigMap {metadata.namespace}/{name} is there already and is not this"
-                " Backfill's; its plan needs that name"
+                f"ConfigMap {metadata.namespace}/{name} already exists and does not belong to this"
+                " Backfill, whose plan needs that name"
             )
             fix = "delete it and retry, or give the Backfill another name"
             raise BadInput(Problem("metadata.name", message, fix))
@@ -128,15 +128,15 @@ class KubernetesPlans:
         kept = _config_map(self._cluster, backfill)
         if kept is None:
             raise PlanCorrupt(
-                f"the header of plan {plan_id} is lost:"
-                f" {name} does not exist, or is not this Backfill's"
+                f"the header of plan {plan_id} is lost: {name} does not exist, or belongs to"
+                " another Backfill"
             )
         try:
             text = _unpacked(kept, HEADER_KEY)
             # earlier versions recorded none
             if backfill.status.plan_digest not in ("", header_digest(text)):
                 raise PlanCorrupt(
-                    f"the header of plan {plan_id} in {name} is another one than was planned"
+                    f"the header of plan {plan_id} in {name} differs from the one that was planned"
                 )
             header = PlanHeader.model_validate_json(text)
         except _UNREADABLE as error:
@@ -222,8 +222,8 @@ def _without_history(production: Manifest) -> Manifest:
 
 def _too_large(header: PlanHeader, size: int) -> Problem:
     message = (
-        f"the plan has {header.steps:,} steps of {len(header.sources)} sources; its header takes"
-        f" {size:,} bytes, compressed, and a cluster keeps {MOST_BYTES:,}"
+        f"the plan has {header.steps:,} steps of {len(header.sources)} sources; its compressed"
+        f" header has {size:,} bytes, more than the {MOST_BYTES:,} that fit into a ConfigMap"
     )
     return Problem(
         "",

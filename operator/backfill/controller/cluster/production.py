@@ -60,7 +60,7 @@ def read_production(cluster: Cluster, backfill: Backfill) -> Manifest | Problem:
         return Problem(
             f"{_FIELD}.name",
             message,
-            "make a SparkApplication of its spec.template, suspended, and name that",
+            "create a suspended SparkApplication from its spec.template, and name that one",
         )
     message = f'there is no SparkApplication "{reference.name}" in namespace {namespace}'
     return Problem(
@@ -97,7 +97,7 @@ def name_taken(name: str) -> Problem:
     """The problem of a live application whose name another one has."""
     return Problem(
         "spec.handOff.name",
-        f"there is already a SparkApplication {name}, which is not this Backfill's",
+        f"SparkApplication {name} already exists and does not belong to this Backfill",
         "give the live one another name, or delete the other",
     )
 

@@ -141,7 +141,7 @@ def _ended_at(observed: Observed, attempt: Attempt) -> datetime:
 def _why(observed: Observed, missing: int) -> str:
     if missing:
         return (
-            f"its driver says that it has finished, but has committed only"
+            "its driver reported that it has finished, but committed only"
             f" {observed.plan.steps - missing:,} of {count(observed.plan.steps, 'step')}"
         )
     if (
@@ -162,7 +162,7 @@ def _exit_in_words(driver: DriverState) -> str:
         return (
             f"its driver ended: {driver.reason}"
             if driver.reason
-            else "its driver ended while no controller was there"
+            else "its driver ended while no controller was running"
         )
     if driver.exit_status < 0:
         return f"its driver was killed by signal {-driver.exit_status}"
@@ -203,8 +203,8 @@ def react(observed: Observed, draft: Draft) -> None:
     wait = backoff(policy, fruitless)
     draft.set(next_attempt_at=(last.finished_at or observed.now) + wait)
     message = (
-        f"attempt {last.number} failed: {last.message}; the next one follows in"
-        f" {wait.total_seconds():.0f} s"
+        f"attempt {last.number} failed: {last.message}; next attempt in {wait.total_seconds():.0f}"
+        " s"
     )
     draft.condition(_RUNNING, "Unknown", Reason.BACKING_OFF, message)
 

@@ -35,8 +35,8 @@ def incomplete_input(
             f"spec.sources[{number}].allowIncomplete",
             f"is false, and {source.table} lacks rows that a result in mode {modes} depends on:"
             f" {'; '.join(check.missing)}",
-            "wait until they are there and try again, choose a window without them, or set it to"
-            " true to replace production's rows all the same",
+            "wait until they have arrived and retry, choose another window, or set it to true to"
+            " replace production's rows without them",
         )
         for number, (source, check) in enumerate(zip(spec.sources, checks, strict=True))
         if check.complete is False and not source.allow_incomplete

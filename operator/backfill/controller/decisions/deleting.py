@@ -49,7 +49,7 @@ def _without_driver(observed: Observed, draft: Draft) -> Next | None:
     if attempt is None or not observed.driver.alive or _overdue(observed):
         return None
     draft.condition(
-        _SUCCEEDED, "Unknown", Reason.REMOVING, "ends the driver, then removes what it made"
+        _SUCCEEDED, "Unknown", Reason.REMOVING, "stopping the driver, then removing what it created"
     )
     return Next(actions=(KillDriver(attempt.number),), requeue_seconds=LOOK_SECONDS)
 

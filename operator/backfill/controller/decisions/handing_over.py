@@ -88,9 +88,8 @@ def retention_warning(status: BackfillStatus) -> str:
     if until is None or done is None or done <= until:
         return ""
     return (
-        "Kafka is sure to keep the records that come after history only until"
-        f" {format_time(until)}, and history is expected to be read later: give the topics a longer"
-        " retention"
+        f"Kafka may remove records that follow history after {format_time(until)}, before history"
+        " is expected to be read: give the topics a longer retention"
     )
 
 
@@ -100,9 +99,9 @@ def repeats_warning(status: BackfillStatus) -> str:
     if handed is None or handed.starting_timestamp is None or not handed.repeated_in:
         return ""
     return (
-        f"live traffic goes on with records from {format_time(handed.starting_timestamp)} on, of"
-        " which history has read some already, and no duplicates are known to be dropped in"
-        f" {', '.join(handed.repeated_in)}: results may count such records twice"
+        f"live traffic continues with records from {format_time(handed.starting_timestamp)}, some"
+        " of which history has already read, and no duplicates are known to be dropped in"
+        f" {', '.join(handed.repeated_in)}: results may count these records twice"
     )
 
 
@@ -196,7 +195,7 @@ def _fail(draft: Draft, handed: HandOffStatus, message: str) -> Next:
 
 def _say_starting(draft: Draft, name: str) -> None:
     draft.condition(
-        _HANDED_OVER, "Unknown", Reason.STARTING, f"creates the live SparkApplication {name}"
+        _HANDED_OVER, "Unknown", Reason.STARTING, f"creating the live SparkApplication {name}"
     )
 
 
@@ -235,13 +234,13 @@ def _prepared(observed: Observed, draft: Draft, handed: HandOffStatus) -> str:
     reference = observed.backfill.spec.application_ref
     application = reference.name
     if observed.policy.screen:
-        return f"{written}; start {application} as always: it goes on with live traffic\n{places}"
+        return f"{written}; start {application} as usual: it continues with live traffic\n{places}"
     namespace = observed.backfill.metadata.namespace
     # a cluster may have those of both Spark operators
     kind = f"sparkapplications.{reference.api_version.partition('/')[0]}"
     patch = """'{"spec":{"suspend":false}}'"""
     # first what to do: the message ends where there are too many places
     return (
-        f"{written}; start {application} as always, for example:"
-        f" kubectl patch {kind} {application} -n {namespace} --type merge -p {patch}\n{places}"
+        f"{written}; start {application} as usual, for example: kubectl patch {kind} {application}"
+        f" -n {namespace} --type merge -p {patch}\n{places}"
     )

@@ -52,7 +52,7 @@ def wait_for_input(observed: Observed, draft: Draft, missing: tuple[Problem, ...
         ConditionType.PLANNED,
         "Unknown",
         Reason.WAITING_FOR_INPUT,
-        f"waits until {format_time(until.replace(microsecond=0))} for missing rows\n{lines}",
+        f"waiting until {format_time(until.replace(microsecond=0))} for missing rows\n{lines}",
     )
     seconds = (wait.next_check_at - now).total_seconds()
     return Next(actions=(CancelJob(),), requeue_seconds=seconds)

@@ -63,7 +63,7 @@ def say_wait(observed: Observed, draft: Draft, job: Job, kind: ConditionType) ->
             kind,
             said.status,
             said.reason,
-            f"{said.message.rstrip('.')}; waits for {state.waits_for}",
+            f"{said.message.rstrip('.')}; waiting for {state.waits_for}",
         )
 
 

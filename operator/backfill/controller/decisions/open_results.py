@@ -31,7 +31,7 @@ def unreplaced(output: OutputStatus, window: Window, mode: PublishMode) -> str:
     does = (
         "and does not replace all of them"
         if output.output_mode is None
-        else "and replaces some by values that are not final"
+        else "and replaces some with values that are not final"
     )
     return (
         f"{deletes} {does}: {what} still open when the input ended{since}; {remedy(output, window)}"
@@ -102,8 +102,8 @@ def remedy(output: OutputStatus, window: Window) -> str:
     drain = format_duration(timedelta(seconds=math.ceil(needed)))
     if needed < window.drain.total_seconds():
         return (
-            f"they need events of more than {drain} after the window's end,"
-            " and the sources have none"
+            f"they close only with events more than {drain} after the window's end, which the"
+            " sources do not have"
         )
     return (
         f"a new Backfill with a window.drain longer than {drain} lets them close, if the sources"

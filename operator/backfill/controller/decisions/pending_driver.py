@@ -56,7 +56,7 @@ _IMAGE = Wait(
 _CONFIG = Wait(
     "a Secret or ConfigMap that its pod refers to is missing",
     BROKEN_LIMIT,
-    "Create it; the pod then starts by itself.",
+    "Create it; the pod then starts automatically.",
     needs_person=True,
 )
 _CONTAINER = Wait(
@@ -66,7 +66,9 @@ _CONTAINER = Wait(
     needs_person=True,
 )
 _QUEUED = Wait(
-    "it is held back, as by a queue that has not admitted it yet", None, "Look at the queue."
+    "it is held back, for example by a queue that has not admitted it yet",
+    None,
+    "Look at the queue.",
 )
 _WAITS = {
     "ErrImagePull": _IMAGE,
@@ -81,12 +83,12 @@ _WAITS = {
     "Suspended": _QUEUED,
     "SchedulingGated": _QUEUED,
     "NotSubmitted": Wait(
-        "no Spark operator has taken it up",
+        "no Spark operator has picked it up",
         UNTAKEN_LIMIT,
         "Is the Spark operator running, and does it watch this namespace?",
     ),
     "Submitted": Wait(
-        "it is submitted and has no driver pod",
+        "it is submitted but has no driver pod",
         SUBMITTED_LIMIT,
         "Look at the log of the Spark operator.",
     ),
@@ -168,7 +170,7 @@ def _say(draft: Draft, attempt: Attempt, wait: Wait, reason: str, message: str) 
     Its details change with every observation, and each change would be a write.
     """
     value = Reason.DRIVER_START_BLOCKED if wait.needs_person else Reason.DRIVER_PENDING
-    opening = f"attempt {attempt.number} waits for its driver: {wait.what}"
+    opening = f"attempt {attempt.number} is waiting for its driver: {wait.what}"
     said = draft.find(_RUNNING)
     if said is None or said.reason != value or not said.message.startswith(opening):
         limit = f" The attempt ends after {_minutes(wait.limit)}." if wait.limit else ""

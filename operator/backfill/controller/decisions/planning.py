@@ -27,7 +27,7 @@ APPLIED_WITHIN = timedelta(seconds=5)
 documents of a file one by one.
 """
 _FIRST_LOOK_SECONDS = 1.0
-_READS = "reads the metadata of the tables"
+_READS = "reading the metadata of the tables"
 
 
 def plan(observed: Observed, draft: Draft) -> Next:
@@ -80,7 +80,7 @@ def _recover(observed: Observed, draft: Draft, plan_id: str) -> Next:
     lost = observed.plan_error
     if observed.policy.header_may_be_lost:
         draft.condition(
-            _PLANNED, "Unknown", Reason.PLANNING, f"{lost}; it is read again from the workspace"
+            _PLANNED, "Unknown", Reason.PLANNING, f"{lost}; recovering it from the workspace"
         )
         read = work(observed, draft, RecoverJob(plan_id, _workspace(observed)), _PLANNED)
         if isinstance(read, Next):
@@ -102,7 +102,7 @@ def _obstructed(observed: Observed, draft: Draft) -> Next:
             _PLANNED,
             "Unknown",
             Reason.PLANNING,
-            f"waits for what does not exist yet: {in_lines(observed.obstacles)}",
+            f"waiting for what does not exist yet: {in_lines(observed.obstacles)}",
         )
         return Next(requeue_seconds=_FIRST_LOOK_SECONDS)
     return obstructed(observed, draft, _PLANNED, "Planning")
@@ -127,7 +127,7 @@ def _reading(observed: Observed) -> str:
         return _READS
     magnitude = 10 ** (len(str(progress.files)) - 1)
     told = max(factor * magnitude for factor in (1, 2, 5) if factor * magnitude <= progress.files)
-    return f"reads the metadata of {progress.source}: more than {told:,} files so far"
+    return f"reading the metadata of {progress.source}: more than {told:,} files so far"
 
 
 def _record_failure(draft: Draft, error: Exception | None) -> None:

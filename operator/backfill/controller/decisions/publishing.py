@@ -57,7 +57,7 @@ def _waits(observed: Observed, draft: Draft, outputs: list[Output]) -> str:
 
     Names the rows that are missing, or that would be deleted without replacement.
     """
-    what = f"waits for approval to publish {', '.join(output.name for output in outputs)}"
+    what = f"waiting for approval to publish {', '.join(output.name for output in outputs)}"
     staged, spec = {status.name: status for status in draft.status.outputs}, observed.backfill.spec
     losses = [
         unreplaced(staged[output.name], spec.window, output.publish.mode)

@@ -68,10 +68,10 @@ def _read_twice(spec: BackfillSpec) -> Iterator[str]:
         return
     several = len(by_time) > 1
     yield (
-        f"{'sources' if several else 'source'} {', '.join(by_time)}: live traffic goes on with"
-        f" records that are up to {format_duration(margin)} older than the newest row"
-        f"{' of each' if several else ''}; queries must drop duplicates, and older records that the"
-        " table does not have are lost"
+        f"{'sources' if several else 'source'} {', '.join(by_time)}: live traffic continues with"
+        f" records up to {format_duration(margin)} older than the newest"
+        f" row{' of each' if several else ''}; queries must drop duplicates, and older records that"
+        " the table does not have are lost"
     )
 
 
@@ -115,6 +115,6 @@ def _gap(source: SourceTotals, header: PlanHeader) -> Iterator[str]:
     if (last - first) * _GAP >= end_us - start_us:
         stretch = f"[{format_time(from_us(first))}, {format_time(from_us(last))})"
         yield (
-            f"source {source.name} has no rows in {stretch}: what depends on them is deleted by"
-            " Replace and not written again"
+            f"source {source.name} has no rows in {stretch}: Replace deletes the results that"
+            " depend on them, and writes no new ones"
         )

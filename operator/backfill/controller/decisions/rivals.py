@@ -57,8 +57,7 @@ def _sentences(backfill: Backfill, other: Backfill, named: bool) -> Iterator[str
     )
     for table in sorted(published_tables(backfill) & published_tables(other)):
         yield (
-            f"{table} is also written by {name}, which has not ended, from"
-            f" {format_time(window.start)} to {format_time(window.end)}: the one that publishes"
-            " second is refused where the first has changed its window;"
-            " cancel one of them if both are not meant"
+            f"{name}, which is in progress, also writes {table}, from {format_time(window.start)}"
+            f" to {format_time(window.end)}: the one that publishes second is refused if the first"
+            " has changed its window; cancel one of them unless both are intended"
         )

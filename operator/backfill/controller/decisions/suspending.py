@@ -45,7 +45,7 @@ def _stop_driver(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
         _RUNNING,
         "Unknown",
         Reason.SUSPENDING,
-        "commits the steps under way, then stops",
+        "committing the steps in progress, then stopping",
     )
     silent = watch_silence(observed, draft, attempt)
     if silent is not None:
@@ -98,6 +98,6 @@ def _in_words(observed: Observed, draft: Draft) -> str:
     resume = (
         ""
         if observed.policy.screen
-        else f". Go on with: {draft.kubectl('resume')} (it sets spec.suspend to false)"
+        else f". Resume with: {draft.kubectl('resume')} (it sets spec.suspend to false)"
     )
     return f"suspended; {kept}{resume}"

@@ -75,9 +75,7 @@ class Frames:
             return None
         (length,) = _LENGTH.unpack_from(self._arrived)
         if length > self._most_bytes:
-            raise FrameError(
-                f"a message of {length:,} bytes, of which {self._most_bytes:,} are taken"
-            )
+            raise FrameError(f"a message of {length:,} bytes, more than {self._most_bytes:,}")
         end = _LENGTH.size + length
         if len(self._arrived) < end:
             return None
@@ -88,7 +86,7 @@ class Frames:
         try:
             message = read_json_text(content)
         except ValueError as error:
-            raise FrameError(f"a message that is no JSON: {error}") from None
+            raise FrameError(f"a message that is not JSON: {error}") from None
         if not isinstance(message, dict):
             raise FrameError("a message that is not an object")
         return message

@@ -311,8 +311,8 @@ class PooledJobs:
                 return False
             if time.monotonic() > deadline:
                 raise BackfillError(
-                    f"the operator's container for jobs has not started in {PLACE_SECONDS:,.0f} s: "
-                    "kubectl describe the operator's pods says why"
+                    f"the operator's container for jobs has not started in {PLACE_SECONDS:,.0f} s; "
+                    "look at the operator's pods with kubectl describe"
                 )
         return self._tell(run, state)
 

@@ -171,9 +171,7 @@ class LocalStore:
     def _update(self, change: Callable[[Backfill], Backfill]) -> None:
         old = self.load()
         if old is None:
-            raise BackfillError(
-                f"there is no backfill {self.name} any more in {self.directory.parent}"
-            )
+            raise BackfillError(f"backfill {self.name} no longer exists in {self.directory.parent}")
         new = change(old)
         if new != old:
             self._write(_RESOURCE, new)

@@ -81,5 +81,5 @@ def _not_here(namespace: str) -> Problem:
     return Problem(
         "spec.planning.runIn",
         f"jobs of namespace {namespace} may not run in the operator",
-        "set planning.runIn: Pod, or have the operator's --plan-in-operator-for name the namespace",
+        "set planning.runIn: Pod, or add the namespace to the operator's --plan-in-operator-for",
     )

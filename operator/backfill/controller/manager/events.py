@@ -192,7 +192,7 @@ class Recorder:
         try:
             self._write(backfill, notice)
         except (ClusterError, ConflictError) as error:
-            _LOG.warning("the event %s (%s) is left out: %s", notice.reason, notice.message, error)
+            _LOG.warning("event %s (%s) was not recorded: %s", notice.reason, notice.message, error)
 
     def _write(self, backfill: ObjectMeta, notice: Notice) -> None:
         event = self._event(backfill, notice)

@@ -57,7 +57,7 @@ class JobsContainer:
         try:
             listener = self._listen()
         except OSError as error:
-            raise BackfillError(f"--jobs-socket: nobody can listen on {path}: {error}") from error
+            raise BackfillError(f"--jobs-socket: cannot listen on {path}: {error}") from error
         self._thread = threading.Thread(
             target=self._keep, args=(listener,), name="jobs container", daemon=True
         )
@@ -106,9 +106,7 @@ class JobsContainer:
             try:
                 connection = self._accept(listener or self._listen())
             except OSError as error:
-                _LOG.error(
-                    "nobody can listen for the container for jobs on %s: %s", self._path, error
-                )
+                _LOG.error("cannot listen for the container for jobs on %s: %s", self._path, error)
                 connection = None
             listener = None
             if connection is not None:
@@ -127,7 +125,7 @@ class JobsContainer:
             with self._changed:
                 self._connection = None
         if not self._closing.is_set():
-            _LOG.warning("%s; its jobs are tried again", _LOST)
+            _LOG.warning("%s; retrying its jobs", _LOST)
 
     def _listen(self) -> socket.socket:
         self._path.unlink(missing_ok=True)

@@ -48,7 +48,7 @@ class Metrics:
         self._requests = Counter(
             "api_requests", "Requests to the API server", ["verb", "code"], **named
         )
-        self._leads = Gauge("leader", "1 where this process leads", **named)
+        self._leads = Gauge("leader", "1 if this process is the leader", **named)
         self._attempts = Counter("attempts", "Attempts that have ended", ["outcome"], **named)
         self._rows_compared = Counter(
             "rows_compared",

@@ -120,7 +120,7 @@ class Operator:
         """
         with asked_to_end(self._stop.set), self._servers():
             _LOG.info(
-                "%s begins; it looks after %s",
+                "%s started; it reconciles %s",
                 self._settings.identity,
                 ", ".join(self._settings.namespaces) or "all namespaces",
             )
@@ -173,7 +173,7 @@ class Operator:
             if self._stop.wait(_LOOK_SECONDS):
                 self._step_down()
                 return 0
-        _LOG.error("the lease could not be renewed: somebody else may lead from now on")
+        _LOG.error("the lease could not be renewed; another replica may lead from now on")
         self._metrics.leading(False)
         self._queue.close()
         self._pool.close()
@@ -183,11 +183,11 @@ class Operator:
         """Waits for reconciles in progress. Drivers continue with the steps that were released."""
         self._queue.close()
         if not self._workers.join(_LAST_TURNS_SECONDS):
-            _LOG.warning("a reconcile did not end in time and is left to whoever leads next")
+            _LOG.warning("a reconcile did not finish in time; the next leader repeats it")
         self._pool.close()
         self._elector.release()
         self._metrics.leading(False)
-        _LOG.info("%s has ended its reconciles and leads no more", self._settings.identity)
+        _LOG.info("%s has finished its reconciles and no longer leads", self._settings.identity)
 
     def _known(self) -> list[Key]:
         return self._caches.backfills.keys()

@@ -120,10 +120,10 @@ class Reconciles:
             try:
                 self._reconcile(key, backfill)
             except ConflictError as error:
-                _LOG.debug("decided on what has changed meanwhile: %s", error)
+                _LOG.debug("changed during its reconcile; retrying: %s", error)
                 return "conflict"
             except BadInput as error:
-                _LOG.warning("nothing can be done for it as it is: %s", error)
+                _LOG.warning("cannot be reconciled until it is corrected: %s", error)
                 return "refused"
             except BackfillError as error:
                 _LOG.warning("could not be reconciled; retrying: %s", error)

@@ -151,7 +151,7 @@ class Watching:
             try:
                 asyncio.run(self._operator())
             except Exception as error:
-                _LOG.warning("the watches broke and start again: %s", error)
+                _LOG.warning("the watches failed; restarting them: %s", error)
                 self._closed.wait(_RETRY_SECONDS)
 
     async def _operator(self) -> None:

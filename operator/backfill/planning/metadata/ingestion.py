@@ -75,7 +75,7 @@ def ingested(
         if silent:
             return None, (
                 f"{silent} of {len(connectors)} Kafka connectors that have written the snapshots"
-                " that are kept say nothing about how far they got"
+                " that are kept do not record how far they got"
             )
         last = min(found.values(), key=lambda each: each.through_us)
         return Ingested(last.through_us, last.property, last.newer_rows, several=True), ""

@@ -280,4 +280,4 @@ def _is_repeated(schema: Schema, field_id: int) -> bool:
 
 def _repeated(column: str, source: Source, where: str) -> Problem:
     message = f"column {column} of {source.table} is within a list or map"
-    return Problem(where, message, "name a column that a row has once")
+    return Problem(where, message, "name a column outside of lists and maps")

@@ -31,17 +31,14 @@ def protect(source: SourceInput, tag: str, field: str) -> None:
         except CommitFailedException:
             continue
         except Exception as error:  # catalogs raise whatever their client libraries raise
-            message = f"the snapshot of {source.table} cannot be held with a tag: {reason(error)}"
+            message = f"the snapshot of {source.table} cannot be tagged: {reason(error)}"
             fix = (
                 "give the controller write permission on the table,"
                 " or set snapshot.protect to false"
             )
             raise InvalidPlanInput(Problem(f"{field}.snapshot.protect", message, fix)) from error
         return
-    message = (
-        f"the snapshot of {source.table} cannot be held with a tag:"
-        " other commits were always faster"
-    )
+    message = f"the snapshot of {source.table} cannot be tagged: other commits were always faster"
     raise InvalidPlanInput(Problem(f"{field}.snapshot.protect", message, "try again"))
 
 

@@ -101,7 +101,7 @@ class Agent(threading.Thread):
     def _turn(self) -> None:
         spec = self._assignment()
         if not self._run.stopping.is_set() and self._controller.gone():
-            _log.warning("nobody reads the reports any more: stopping after what is released")
+            _log.warning("nobody reads the reports any longer; stopping after the released steps")
             self._run.stopping.set()
         if spec is not None:
             if spec.stop:
@@ -183,11 +183,11 @@ class Agent(threading.Thread):
             return False
         if not started_too_slowly(cause_of(error)):
             return False
-        _log.warning("the query %s is started again: %s", query.name, cause_of(error))
+        _log.warning("restarting the query %s: %s", query.name, cause_of(error))
         try:
             handle = query.again()
         except Exception:
-            _log.exception("the query %s could not be started again", query.name)
+            _log.exception("the query %s could not be restarted", query.name)
             return False
         if handle is None:
             return False

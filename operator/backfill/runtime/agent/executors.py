@@ -57,7 +57,7 @@ class Executors:
             except AttributeError:
                 self._count = 0
             except (Py4JError, OSError) as error:
-                _log.warning("Spark does not tell of its executors: %s", type(error).__name__)
+                _log.warning("Spark does not report its executors: %s", type(error).__name__)
         return self._count
 
     def _look(self, context: Any, target: int | None) -> int:
@@ -65,7 +65,7 @@ class Executors:
             return 1  # the driver's own process
         if target is not None and target != self._requested:
             _request(context, target)
-            _log.info("executors wanted: %s (before: %s)", target, self._requested)
+            _log.info("requested executors: %s (before: %s)", target, self._requested)
             self._requested = target
         present = set(filter(None, context._jsc.sc().getExecutorIds().mkString(",").split(",")))
         self._leaving &= present

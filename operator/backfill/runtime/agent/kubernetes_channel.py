@@ -214,7 +214,7 @@ class KubernetesChannel:
                 )
             )
         except Invalid as error:
-            _log.error("a report is left out, because the API server rejects it: %s", error)
+            _log.error("a report was dropped, because the API server rejects it: %s", error)
         except Refused:
             self._seen.take(self._read())
             raise

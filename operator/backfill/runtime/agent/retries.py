@@ -34,7 +34,7 @@ class Retries:
         self._failures += 1
         _log.log(
             logging.WARNING if self._failures == 1 else logging.DEBUG,
-            "%s failed and is tried again: %s",
+            "%s failed; retrying: %s",
             self._what,
             error,
         )

@@ -32,7 +32,7 @@ class GracefulSignals:
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self._deadline is not None:
             os._exit(128 + number)
-        _log.warning("signal %s: stopping after what is released", number)
+        _log.warning("signal %s: stopping after the released steps", number)
         self._stopping.set()
         self._deadline = threading.Timer(_PATIENCE_SECONDS, os._exit, (128 + number,))
         self._deadline.daemon = True

@@ -139,8 +139,8 @@ def _why_uncertain(frame: DataFrame, found: Bounded, header: PlanHeader) -> str:
     if not depends_on_arrival(found, header):
         return ""
     return "; ".join(
-        f"{node} before the watermark of {source} hides when its rows arrived, so that batch jobs"
-        " could lose late ones without notice"
+        f"{node} before the watermark of {source} hides when its rows arrived, so batch jobs could"
+        " lose late ones unnoticed"
         for source, node in sorted(hiding_nodes(analyzed(frame)).items())
     )
 
@@ -149,9 +149,9 @@ def _no_keys(target: SpanOutput, output_mode: str, reason: str) -> UnsupportedPr
     return UnsupportedProgram(
         Problem(
             "spec.outputs",
-            f"the query {target.query} runs as a stream ({reason}), and in output mode"
-            f" {output_mode} it writes a row again whenever that changes; which rows of the output"
-            f" {target.output.name} are one is unknown",
+            f"the query {target.query} runs as a stream ({reason}), and output mode {output_mode}"
+            " writes a row again whenever it changes; without keys, it is unknown which rows of"
+            f" output {target.output.name} are versions of the same row",
             f"name the columns that identify a row in keys of the output {target.output.name}",
         )
     )
@@ -171,8 +171,8 @@ def _changed(target: SpanOutput, reason: str) -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(
             "",
-            f"the query {target.query} has committed steps as batch jobs and cannot be run this way"
-            f" any more: {reason}",
+            f"the query {target.query} has committed steps as batch jobs, but can no longer run"
+            f" this way: {reason}",
             "run the program that it began with, or create another Backfill",
         )
     )

@@ -174,8 +174,8 @@ def _not_unique(
     return UnsupportedProgram(
         Problem(
             f"spec.outputs[{place}].keys",
-            f"{what} {', '.join(output.keys)}, such as {example} ({rows:,} too many), and"
-            " which of them is the newest is unknown",
+            f"{what} {', '.join(output.keys)}, such as {example} ({rows:,} too many), so it is"
+            " unknown which of them is the newest",
             "name all columns that identify a row of the program, in a new Backfill",
         )
     )

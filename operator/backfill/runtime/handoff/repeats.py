@@ -71,7 +71,7 @@ def sources_read_twice(frame: DataFrame, sources: Iterable[Source]) -> set[str]:
     try:
         return _Plan(given, frame.sparkSession).not_dropped(analyzed(frame))
     except Exception:  # no program fails for a warning
-        _log.exception("whether a query drops duplicates could not be told")
+        _log.exception("whether a query drops duplicates could not be determined")
         return set(given)
 
 

@@ -52,7 +52,7 @@ def _open_results(query: StartedQuery, run: Run) -> OpenResults:
             settled_us=settled_us,
         )
     except Exception:
-        _log.exception("what the query %s leaves open could not be counted", query.name)
+        _log.exception("open results of the query %s could not be counted", query.name)
         # raises if Spark has ended; errors during its end look like any other
         query.handle.exception()
         return OpenResults(

@@ -410,7 +410,7 @@ def _rows_and_records(output: Output, place: str) -> UnsupportedProgram:
         Problem(
             "spec.outputs",
             f"foreachBatch writes both rows and records for Kafka to {place}, which the output"
-            f" {output.name} has the name of, so that its table would have both",
+            f" {output.name} has the name of, so its table would get both",
             f"add an output named {last_part(place)} with a table of records, and give the output"
             " of the other rows another name",
         )
@@ -432,8 +432,8 @@ def _appended_and_merged(output: Output, place: str) -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(
             "",
-            f"foreachBatch both appends to {place} and merges into it, so that it is unknown which"
-            f" rows of output {output.name} replace which",
+            f"foreachBatch both appends to {place} and merges into it, so it is unknown which rows"
+            f" of output {output.name} replace which",
             "do one of the two where a backfill runs",
         )
     )

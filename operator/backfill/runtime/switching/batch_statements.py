@@ -90,9 +90,9 @@ def _merge(plan: JavaObject) -> Statement:
     keys = _keys(plan.mergeCondition())
     problem = ""
     if not upserts:
-        problem = f"does something else than {_UPSERT}"
+        problem = f"does something other than {_UPSERT}"
     elif not keys:
-        problem = "joins by something else than equality of columns with the same names"
+        problem = "joins by something other than equality of columns with the same names"
     return Statement(
         _table(plan.targetTable()), plan.sourceTable(), "MERGE", keys=keys, problem=problem
     )

@@ -258,8 +258,8 @@ def _no_place(how: str) -> UnsupportedProgram:
 def _not_appending(place: str, how: str, mode: str | None) -> UnsupportedProgram:
     what = {
         "overwrite": "replaces rows that earlier batches have written",
-        "ignore": "writes nothing where the table is there already",
-    }.get(mode or "", "fails where the table is there already")
+        "ignore": "writes nothing if the table already exists",
+    }.get(mode or "", "fails if the table already exists")
     return UnsupportedProgram(
         Problem(
             "",
@@ -284,8 +284,8 @@ def _unknown_thread() -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(
             "",
-            "a DataFrame is written in a thread of which it is unknown whether it belongs to a"
-            " batch of foreachBatch",
+            "a DataFrame is written in a thread that cannot be attributed to a batch of"
+            " foreachBatch",
             "write in the function's own thread, or in threads that it starts with threading or a"
             " ThreadPoolExecutor",
         )

@@ -90,10 +90,7 @@ def missing_record_columns(
 
 def _live(source: Source) -> LiveKafka:
     if source.live is None:
-        message = (
-            f"source {source.name} is read like a Kafka topic,"
-            " but which topic it replaces is not said"
-        )
+        message = f"source {source.name} is read like a Kafka topic, but has no live.kafka.topic"
         raise InvalidPlanInput(Problem("spec.sources", message, "add live.kafka.topic to it"))
     return source.live.kafka
 

@@ -242,10 +242,10 @@ def reason_to_leave_out(
 ) -> str | None:
     """Why a query of the application is not run; None if it is run."""
     if target.identities & set(ignored):
-        return "it is among spec.ignoredQueries"
+        return "it is listed in spec.ignoredQueries"
     if target.format in _KEEP_NOTHING and _named(target, outputs) is None:
         return (
-            f"what it writes to {target.format} is gone with its driver, and no output has its name"
+            f"what it writes to {target.format} is lost with its driver, and no output has its name"
         )
     return None
 
@@ -306,7 +306,7 @@ def _taken(target: Target, output: Output, other: str) -> Problem:
         f" the query {other}, and {target}"
     )
     fix = (
-        "a Backfill takes one query for each table: unite their rows in one query, or name one of"
+        "a Backfill accepts one query per table: unite their rows in one query, or name one of"
         " them in spec.ignoredQueries and run another Backfill for it, both with publish mode"
         " Append; if the first is a side query, name it in spec.ignoredQueries, or give the other"
         " the output's name as its queryName"

@@ -53,7 +53,7 @@ class _UntilTheEnd(StreamingQuery):
         if threading.current_thread() is threading.main_thread():
             self._run.wait()
         else:
-            _log.info("stop() of a query is put off until everything is read")
+            _log.info("stop() of a query is deferred until all input is read")
 
 
 class SwitchedQuery(_UntilTheEnd):

@@ -78,10 +78,12 @@ def choose_state_store(
         return StateStore("", {PROVIDER: ROCKSDB})
     budget = _MEMORY_SHARE * heap_bytes(spark) / max(outputs, 1)
     if needed > budget:
-        reason = why or f"it may need {_bytes(needed)} of memory, and {_bytes(budget)} is for it"
+        reason = (
+            why or f"it may need {_bytes(needed)} of memory, but only {_bytes(budget)} is available"
+        )
         return StateStore(f"RocksDB: {reason}", {PROVIDER: ROCKSDB})
     return StateStore(
-        f"memory: it needs {_bytes(needed)} at most, and {_bytes(budget)} is for it",
+        f"memory: it needs at most {_bytes(needed)}, and {_bytes(budget)} is available",
         {PROVIDER: HEAP},
     )
 
@@ -91,7 +93,7 @@ def may_keep_state(frame: DataFrame, header: PlanHeader) -> bool:
     try:
         return bool(kept_rows(frame, header.inputs.arrival_columns))
     except Exception:
-        _log.exception("whether a query keeps state could not be told")
+        _log.exception("whether a query keeps state could not be determined")
         return True
 
 

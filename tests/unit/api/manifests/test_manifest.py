@@ -199,8 +199,7 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
         ),
         "Norway": (
             {"sources__0__regions": {"column": "country", "in": [False]}},
-            "spec.sources[0].regions.in[0]: false is a truth value, not text; put what is"
-            " written there in quotes",
+            "spec.sources[0].regions.in[0]: false is a boolean, not text; put the value in quotes",
         ),
         "text for a number": (
             {"scaling": {"minExecutors": "3"}},
@@ -346,7 +345,9 @@ def test_an_application_that_can_not_be_run_here_is_refused(
 
 def test_two_applications_of_one_name_are_refused(tmp_path: Path) -> None:
     path = file(tmp_path, APPLICATION, APPLICATION, BACKFILL)
-    assert problems(path) == ['spec.applicationRef.name: "rmi" is there 2 times; keep one of them']
+    assert problems(path) == [
+        'spec.applicationRef.name: the file has 2 SparkApplications named "rmi"; keep one of them'
+    ]
 
 
 def test_without_the_application_a_file_is_enough_where_none_is_required(tmp_path: Path) -> None:

@@ -32,23 +32,23 @@ HANDED_OVER = {"window.end": "Live", "handOff": {"to": "Live"}, **LIVE_SOURCES}
 BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a window without an end, and nothing that goes on": (
         {"window.end": "Live"},
-        ["spec.window.end: is Live, and spec.handOff does not say how live traffic goes on"],
+        ["spec.window.end: is Live, but spec.handOff is missing"],
     ),
     "a hand-off after a window with an end": (
         {**HANDED_OVER, "window.end": "2021-07-12T00:00:00Z"},
-        ["spec.window.end: is a time, and with spec.handOff live traffic goes on"],
+        ["spec.window.end: is a time, but with spec.handOff live traffic continues"],
     ),
     "a hand-off with a drain": (
         {**HANDED_OVER, "window.drain": "1h"},
-        ["spec.window.drain: lets results close after the window"],
+        ["spec.window.drain: cannot be combined with handOff"],
     ),
     "a hand-off in any order": (
         {**HANDED_OVER, "ordering": {"policy": "Unordered"}},
-        ['spec.ordering.policy: "Unordered" is for applications without state'],
+        ['spec.ordering.policy: "Unordered" is only for applications without state'],
     ),
     "a hand-off of batch jobs": (
         {**HANDED_OVER, "execution": "Batch"},
-        ['spec.execution: "Batch" keeps no state, and handOff hands state over'],
+        ['spec.execution: "Batch" keeps no state, but handOff hands state over'],
     ),
     "a hand-off to unknown offsets of an unknown topic": (
         {
@@ -56,13 +56,13 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
             "sources.1.kafka": {"partitionColumn": "p"},
         },
         [
-            "spec.sources[1].kafka.offsetColumn: is missing, handOff needs it",
-            "spec.sources[1].live: is missing, handOff needs it",
+            "spec.sources[1].kafka.offsetColumn: is missing; handOff needs it",
+            "spec.sources[1].live: is missing; handOff needs it",
         ],
     ),
     "a hand-off by time without a margin": (
         {**HANDED_OVER, "handOff": {"to": "Live", "startingTimestampMargin": "0s"}},
-        ["spec.handOff.startingTimestampMargin: is zero"],
+        ["spec.handOff.startingTimestampMargin: must be greater than zero"],
     ),
     "a hand-off of a part of the rows": (
         {
@@ -71,15 +71,15 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
             "sources.1.regions": {"column": "r", "in": ["eu"]},
         },
         [
-            "spec.sources[0].filter: leaves out rows of history",
-            "spec.sources[1].regions: leaves out rows of history",
+            "spec.sources[0].filter: leaves rows out of history",
+            "spec.sources[1].regions: leaves rows out of history",
         ],
     ),
     "a hand-off that replaces a window without an end": (
         {**HANDED_OVER, "outputs.0.publish": {"mode": "Replace"}, "outputs.0.validate": {}},
         [
-            'spec.outputs[0].publish.mode: "Replace" needs a window with an end',
-            "spec.outputs[0].validate: needs a window with an end",
+            'spec.outputs[0].publish.mode: "Replace" needs a window that ends',
+            "spec.outputs[0].validate: needs a window that ends",
         ],
     ),
     "a live application in the place of production's": (
@@ -109,8 +109,8 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a snapshot that never gets the rows that are waited for": (
         {"waitForInput": "6h", "sources.1.snapshot": {"id": 7}},
         [
-            "spec.waitForInput: cannot wait for rows of a snapshot that spec.sources[1].snapshot.id"
-            " chooses: it never gets more; leave out waitForInput or snapshot.id"
+            "spec.waitForInput: cannot be combined with spec.sources[1].snapshot.id: a chosen"
+            " snapshot never gets more rows; leave out waitForInput or snapshot.id"
         ],
     ),
     "an output whose query is left out": (
@@ -174,13 +174,13 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
             "sources.1.kafka": {"partitionColumn": "p"},
         },
         [
-            "spec.sources[1].kafka.offsetColumn: is missing, Strict order needs it; name the column"
-            " that holds the Kafka offset"
+            "spec.sources[1].kafka.offsetColumn: is missing; Strict order needs it; name the"
+            " column that holds the Kafka offset"
         ],
     ),
     "a rate of batch jobs": (
         {"execution": "Batch", "maxRowsPerSecond": 100},
-        ['spec.execution: "Batch" reads rows more than once, and not at a rate'],
+        ['spec.execution: "Batch" cannot limit its rate, as maxRowsPerSecond requires'],
     ),
     "rows to replace that no time tells apart": (
         {"outputs.0.timestampColumn": None, "outputs.0.publish": {"mode": "Replace"}},
@@ -189,18 +189,18 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a warm-up whose output cannot be told apart": (
         {"outputs.0.timestampColumn": None, "window.warmUp": "1h"},
         [
-            "spec.outputs[0].timestampColumn: is missing, without it the output of warmUp and drain"
-            " cannot be left out"
+            "spec.outputs[0].timestampColumn: is missing; it is needed to leave out the results of"
+            " warmUp and drain"
         ],
     ),
     "a unit without a column": (
         {"outputs.0.timestampColumn": None, "outputs.0.timestampUnit": "ms"},
-        ["spec.outputs[0].timestampUnit: is the unit of no column"],
+        ["spec.outputs[0].timestampUnit: is set without timestampColumn"],
     ),
     "a comparison of rows that no time tells apart": (
         {"outputs.0.timestampColumn": None, "outputs.0.validate": {"minMatch": "99.9"}},
         [
-            "spec.outputs[0].timestampColumn: is missing, validate needs it to know which rows to"
+            "spec.outputs[0].timestampColumn: is missing; validate needs it to know which rows to"
             " compare"
         ],
     ),
@@ -208,7 +208,7 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"outputs.0.validate": against("lake.ops.summary")},
         [
             'spec.outputs[0].validate.reference.table: "lake.ops.summary" is the table of the output'
-            " itself; leave reference out, and compare with it by against: Production"
+            " itself; remove reference, and write against: Production"
         ],
     ),
     "a reference in a catalog that nobody gives": (
@@ -221,12 +221,13 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a tolerance between rows that nothing pairs": (
         {"outputs.0.validate": {"tolerance": {"watched": "0.1"}}},
         [
-            "spec.outputs[0].validate.tolerance: without keys it is unknown which two rows may differ"
+            "spec.outputs[0].validate.tolerance: needs keys: without them, it is unknown which"
+            " rows to compare with each other"
         ],
     ),
     "keys that are not compared exactly, for both purposes": (
         {"outputs.0.keys": ["a"], "outputs.0.validate": {"ignore": ["a"]}},
-        ["spec.outputs[0].keys: a identifies rows, so it is neither ignored nor"],
+        ["spec.outputs[0].keys: a is a key, so it cannot be ignored or have a"],
     ),
     "a key that is listed twice": (
         {"outputs.0.keys": ["a", "b", "a"]},
@@ -253,8 +254,8 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
             }
         },
         [
-            "spec.outputs[0].validate.keys: a identifies rows, so it is neither ignored nor",
-            "spec.outputs[0].validate.keys: b identifies rows, so it is neither ignored nor",
+            "spec.outputs[0].validate.keys: a is a key, so it cannot be ignored or have a",
+            "spec.outputs[0].validate.keys: b is a key, so it cannot be ignored or have a",
         ],
     ),
     "batch jobs that are to read in order": (
@@ -264,7 +265,9 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
             "sources.0.kafka": {"partitionColumn": "p", "offsetColumn": "o"},
             "sources.1.kafka": {"partitionColumn": "p", "offsetColumn": "o"},
         },
-        ['spec.execution: "Batch" reads rows in no order, and ordering.policy Strict asks for'],
+        [
+            'spec.execution: "Batch" does not keep the order of rows, which ordering.policy Strict requires'
+        ],
     ),
     "more steps than make sense": (
         {"maxMisalignment": "100ms"},

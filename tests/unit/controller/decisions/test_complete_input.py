@@ -56,7 +56,7 @@ def test_replace_is_refused_with_field_reason_and_fix_before_a_driver_starts() -
     assert message.startswith(
         "spec.sources[0].allowIncomplete: is false, and lake.raw.clicks lacks"
     )
-    assert "it has no rows from 3 to 4; wait until they are there" in message
+    assert "it has no rows from 3 to 4; wait until they have arrived" in message
     assert said(decision, ConditionType.SUCCEEDED)[:2] == ("False", Reason.INVALID_INPUT)
     assert said(decision, ConditionType.INPUT_COMPLETE) == (
         "False",
@@ -167,7 +167,7 @@ def test_missing_rows_are_waited_for_and_looked_for_again() -> None:
     assert said(decision, ConditionType.PLANNED) == (
         "Unknown",
         Reason.WAITING_FOR_INPUT,
-        "waits until 2024-03-01T14:00:00Z for missing rows\n"
+        "waiting until 2024-03-01T14:00:00Z for missing rows\n"
         "spec.sources[0].table: lake.raw.clicks: it ends at 3",
     )
     assert said(decision, ConditionType.INPUT_COMPLETE)[:2] == ("False", Reason.WAITING_FOR_INPUT)

@@ -309,7 +309,7 @@ def test_a_driver_that_says_it_finished_and_has_not_committed_every_step_has_fai
         running(driver=DriverState("Exited", 0), report=reported("Finished", committed=9))
     )
     assert decision.status.attempts[0].outcome == "Failed"
-    assert "has committed only 9 of 10 steps" in decision.status.attempts[0].message
+    assert "committed only 9 of 10 steps" in decision.status.attempts[0].message
 
 
 def test_a_driver_that_failed_is_tried_again_after_the_backoff() -> None:

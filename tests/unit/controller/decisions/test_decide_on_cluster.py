@@ -571,7 +571,7 @@ def test_what_work_waits_for_is_told_once_and_only_as_long_as_it_waits(
     waiting = decide(later(seen, at_work, job=held_up))
     assert (
         condition(waiting, kind).message
-        == f"{condition(at_work, kind).message}; waits for pod x (Unschedulable: no node)"
+        == f"{condition(at_work, kind).message}; waiting for pod x (Unschedulable: no node)"
     )
     assert stage(waiting, kind) == stage(at_work, kind)
     assert decide(later(seen, waiting, job=held_up)).status == waiting.status
@@ -585,7 +585,7 @@ def test_a_try_that_waits_tells_the_last_failure_as_well() -> None:
     waiting = decide(later(seen, decide(seen), timedelta(seconds=11), job=held_up))
     assert "timed out" in condition(waiting, ConditionType.PLANNED).message
     assert condition(waiting, ConditionType.PLANNED).message.endswith(
-        "; waits for the end of pod x"
+        "; waiting for the end of pod x"
     )
 
 
@@ -657,7 +657,7 @@ def test_planning_tells_how_far_it_is_in_few_words() -> None:
         return condition(decide(on_cluster(resource, job=state)), ConditionType.PLANNED).message
 
     messages = [told(files) for files in range(0, 100_000, 100)]
-    assert messages[700] == "reads the metadata of clicks: more than 50,000 files so far"
+    assert messages[700] == "reading the metadata of clicks: more than 50,000 files so far"
     assert len(set(messages)) < 20
 
 
@@ -841,7 +841,7 @@ def test_a_deletion_tells_what_keeps_it_waiting() -> None:
     waiting = decide(replace(seen, job=held_up))
     assert (
         condition(waiting, ConditionType.SUCCEEDED).message
-        == "removes what it made; waits for the end of pod x"
+        == "removes what it made; waiting for the end of pod x"
     )
 
 

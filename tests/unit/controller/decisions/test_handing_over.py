@@ -134,7 +134,7 @@ def test_records_that_kafka_may_remove_before_history_is_read_are_warned_of() ->
     hour = timedelta(hours=1)
     slow, fast, for_good = reading(0.1, hour), reading(10.0, hour), reading(0.1, None)
     message = stage(slow, ConditionType.RUNNING)[2]
-    assert "only until 2024-03-01T13:00:00Z, and history is expected to be read later" in message
+    assert "after 2024-03-01T13:00:00Z, before history is expected to be read" in message
     for status in (fast, for_good):
         assert "Kafka" not in stage(status, ConditionType.RUNNING)[2]
         assert not any(each.reason == "RetentionTooShort" for each in transitions(slow, status))
@@ -168,9 +168,9 @@ def reading_twice(*queries: str) -> BackfillStatus:
 def test_queries_that_may_count_records_twice_are_warned_of() -> None:
     doubled, sure = reading_twice("counts"), reading_twice()
     assert (
-        "live traffic goes on with records from 2024-03-01T11:00:00Z on, of which history has read"
-        " some already, and no duplicates are known to be dropped in counts: results may count such"
-        " records twice" in stage(doubled, ConditionType.RUNNING)[2]
+        "live traffic continues with records from 2024-03-01T11:00:00Z, some of which history has"
+        " already read, and no duplicates are known to be dropped in counts: results may count"
+        " these records twice" in stage(doubled, ConditionType.RUNNING)[2]
     )
     assert "twice" not in stage(sure, ConditionType.RUNNING)[2]
     assert "RecordsReadTwice" in [each.reason for each in transitions(sure, doubled)]

@@ -81,7 +81,7 @@ def test_rows_whose_replacement_has_not_closed_are_not_deleted_before_a_person_s
     reason, message = said(decision, ConditionType.PUBLISHED)
     assert reason == Reason.WAITING_FOR_APPROVAL
     assert message.splitlines() == [
-        "waits for approval to publish counts",
+        "waiting for approval to publish counts",
         (
             "counts: publishing deletes the rows of lake.ops.counts in [2024-01-01T00:00:00Z,"
             " 2024-01-01T10:00:00Z) and does not replace all of them: 7 results of the window that"
@@ -112,7 +112,10 @@ def test_values_that_are_not_final_replace_no_others_before_a_person_says_so() -
             "Upsert",
             "The result has values that are not final for 7 results of the window",
         ),
-        "replace": ("Replace", "and replaces some by values that are not final: 7 results of the"),
+        "replace": (
+            "Replace",
+            "and replaces some with values that are not final: 7 results of the",
+        ),
     },
 )
 def test_open_results_of_a_stream_that_changes_rows_are_said_to_be_there(
@@ -205,7 +208,7 @@ def test_a_drain_that_was_long_enough_is_not_asked_for_once_more() -> None:
         ConditionType.PUBLISHED,
     )
     assert (
-        "they need events of more than 30m after the window's end, and the sources have none"
+        "they close only with events more than 30m after the window's end, which the sources do not have"
         in message
     )
 
@@ -281,11 +284,11 @@ def test_what_is_missing_is_said_before_anything_is_published(
         ),
         (
             OPEN | {"needed_drain_seconds": 0.0},
-            "they need events of more than 0s after the window's end, and the sources have none",
+            "they close only with events more than 0s after the window's end, which the sources do not have",
         ),
         (
             OPEN | {"needed_drain_seconds": 1799.0},
-            "they need events of more than 29m59s after the window's end",
+            "they close only with events more than 29m59s after the window's end",
         ),
         (
             OPEN | {"needed_drain_seconds": 1800.0},

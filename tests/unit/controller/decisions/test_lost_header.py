@@ -39,7 +39,7 @@ def test_it_is_read_by_a_job_before_anything_else_is_done(suspend: bool) -> None
     assert told(decision, ConditionType.PLANNED) == (
         "Unknown",
         Reason.PLANNING,
-        f"{LOST}; it is read again from the workspace",
+        f"{LOST}; recovering it from the workspace",
     )
 
 

@@ -135,8 +135,8 @@ def test_the_first_decision_stays() -> None:
     approved = after(resource, decisions=(approval,))
     rejection = decided(resource.status, Verdict.REJECT, by="joe")
     assert after(approved, decisions=(rejection,)).status.decision == approval
-    assert "approved already by jane" in undecidable(approved, Verdict.REJECT)
-    assert "approved already by jane" in already(approved, Verdict.APPROVE)
+    assert "already approved by jane" in undecidable(approved, Verdict.REJECT)
+    assert "already approved by jane" in already(approved, Verdict.APPROVE)
 
 
 def test_nothing_is_decided_while_it_is_suspended() -> None:
@@ -168,7 +168,7 @@ def test_a_rejected_backfill_is_not_tried_again() -> None:
     status = after(resource, decisions=(decided(resource.status, Verdict.REJECT),)).status
     again = backfill(status, generation=2, outputs=outputs("counts", approval="Automatic"))
     assert decide(observed(again)).next.actions == ()
-    assert "rejected already" in already(again, Verdict.REJECT)
+    assert "already rejected" in already(again, Verdict.REJECT)
 
 
 def test_a_rejection_waits_for_a_commit_that_is_under_way() -> None:
@@ -232,7 +232,7 @@ def test_an_undo_takes_out_what_was_published_last_first() -> None:
     undone = undoing.model_copy(update={"status": decision.status})
     assert [output.undo_snapshot_id for output in undone.status.outputs] == [90, 91]
     assert decide(observed(undone, decisions=(request,))).next.actions == ()
-    assert "undone already by jane" in already(undone, Verdict.UNDO)
+    assert "already undone by jane" in already(undone, Verdict.UNDO)
     again = backfill(undone.status, generation=5, outputs=outputs("a", "b"))
     assert decide(observed(again)).next.actions == (), "what was undone is not published again"
 

@@ -73,7 +73,7 @@ def test_that_a_hand_off_by_time_reads_records_twice_and_may_lose_some_is_said()
     ]
     by_time[1]["kafka"] = {"partitionColumn": "p", "offsetColumn": "o"}
     assert told(handOff=hand_off, sources=by_time) == [
-        "sources clicks, plays: live traffic goes on with records that are up to 1h30m older than"
+        "sources clicks, plays: live traffic continues with records up to 1h30m older than"
         " the newest row of each; queries must drop duplicates, and older records that the table"
         " does not have are lost"
     ]

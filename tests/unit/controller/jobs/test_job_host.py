@@ -75,7 +75,7 @@ def test_where_no_container_comes_the_job_fails_and_says_where_to_look(
     try:
         runner = pool.runner(KEY, lambda: None)
         runner.start(JOB)
-        assert "kubectl describe the operator's pods" in str(ended(runner, JOB).error)
+        assert "look at the operator's pods with kubectl describe" in str(ended(runner, JOB).error)
     finally:
         pool.close()
 
@@ -153,7 +153,7 @@ def test_only_the_group_of_the_socket_may_connect() -> None:
 
 def test_where_nobody_can_listen_the_operator_says_so_and_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(
-        BackfillError, match=r"--jobs-socket: nobody can listen on .*no-directory/socket"
+        BackfillError, match=r"--jobs-socket: cannot listen on .*no-directory/socket"
     ):
         JobsContainer(tmp_path / "no-directory" / "socket")
 

@@ -137,7 +137,7 @@ def test_ctrl_c_stops_after_the_step_under_way_and_running_again_goes_on(runs: L
     process.send_signal(signal.SIGINT)
     ended = runs.end(process)
     assert ended.status == 3
-    assert "go on with: backfill resume january" in ended.out
+    assert "resume with: backfill resume january" in ended.out
     assert runs.events("stopped")
     assert runs.run().status == 0
     runs.assert_every_step_was_committed_once_and_in_order()

@@ -317,12 +317,12 @@ def test_outputs_that_a_query_may_yet_be_started_for_are_not_closed_without_rows
 
 
 def test_a_result_that_is_lost_when_a_query_is_closed_is_not_tried_again(driver: Driver) -> None:
-    driver.handle.stop_error = ResultLost("what was staged of output summary was dropped")
+    driver.handle.stop_error = ResultLost("the staged result of output summary was dropped")
     driver.start_query()
     driver.commit(driver.header.steps + 1)
     end = driver.ended()
     assert (end.phase, end.reason) == ("Failed", "ResultLost")
-    assert end.message == "what was staged of output summary was dropped"
+    assert end.message == "the staged result of output summary was dropped"
 
 
 def test_results_are_compared_while_reports_go_on_and_before_the_run_has_finished(

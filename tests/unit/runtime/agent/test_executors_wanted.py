@@ -145,7 +145,7 @@ def test_spark_is_asked_once_a_second_and_at_once_for_a_new_target() -> None:
 def test_what_spark_does_not_answer_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
     spark = Followed(FakeContext(["1"], broken=True))
     assert spark.follow(2) == 0
-    assert "does not tell" in caplog.text
+    assert "does not report its executors" in caplog.text
     spark.context.broken = False
     assert spark.follow(2) == 1
     assert spark.context.requests == [2]

@@ -36,6 +36,6 @@ def test_the_log_is_told_of_the_first_failure_and_of_the_success_after_it(
         retries.failed(OSError("no route"))
     retries.worked()
     assert [record.message for record in caplog.records] == [
-        "asking failed and is tried again: no route",
+        "asking failed; retrying: no route",
         "asking works again after 3 failures",
     ]

@@ -123,8 +123,8 @@ def test_rows_of_which_it_is_hidden_when_they_arrived_are_streamed(
 ) -> None:
     choosing.hidden = {"impressions": "MapInArrow"}
     reason = (
-        "MapInArrow before the watermark of impressions hides when its rows arrived, so that batch"
-        " jobs could lose late ones without notice"
+        "MapInArrow before the watermark of impressions hides when its rows arrived, so batch jobs"
+        " could lose late ones unnoticed"
     )
     expected = Choice(None, reason) if streamed else Choice(BOUNDED)
     assert choosing.choose(execution, staged) == expected
@@ -157,7 +157,7 @@ def test_rows_that_a_stream_changes_need_keys(choosing: Choosing) -> None:
     with pytest.raises(
         UnsupportedProgram,
         match=(
-            r"the query q runs as a stream \(spec.execution is Streaming\), and in output mode"
+            r"the query q runs as a stream \(spec.execution is Streaming\), and output mode"
             r" update .* name the columns that identify a row in keys of the output out"
         ),
     ):
@@ -190,7 +190,7 @@ def test_what_the_resource_demands_and_cannot_be_done_is_refused(choosing: Choos
 
 def test_what_was_begun_by_spans_is_never_continued_as_a_stream(choosing: Choosing) -> None:
     choosing.found = UNBOUNDED
-    with pytest.raises(UnsupportedProgram, match="cannot be run this way any more: TransformWith"):
+    with pytest.raises(UnsupportedProgram, match="can no longer run this way: TransformWith"):
         choosing.choose("Auto", SPANS)
 
 

@@ -67,5 +67,7 @@ def test_a_column_that_was_renamed_meanwhile_is_named_with_its_field(lake: Catal
         }
     )
     no_spark: Any = None
-    with pytest.raises(BadInput, match=r"^spec\.outputs\[1\]\.validate\.keys: .* has no column id"):
+    with pytest.raises(
+        BadInput, match=r"^spec\.outputs\[1\]\.validate\.keys: .* has no top-level column id"
+    ):
         compare_output(no_spark, settings, settings.outputs[1], Clues())

@@ -185,7 +185,7 @@ def test_a_column_is_not_blamed_for_rows_of_which_it_is_unknown_what_differs() -
 
 
 HOLE = "impressions: it has no rows from 03:00 to 04:00"
-TWICE = "impressions: at least 7 rows have an offset twice"
+TWICE = "impressions: at least 7 rows have the Kafka offset of another row"
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,9 @@ def test_without_the_wish_every_row_is_read_and_the_plan_is_what_it_was(
     header = planned(workspace, drop=False)
     assert len(records_of(header, workspace)) == 10
     assert "dropDuplicates" not in header.to_json().decode()
-    assert header.sources[0].input.notes == ("at least 5 rows have an offset twice",)
+    assert header.sources[0].input.notes == (
+        "at least 5 rows have the Kafka offset of another row",
+    )
 
 
 def test_rows_that_are_not_read_are_no_duplicates(lake: Catalog, tmp_path: Path) -> None:
@@ -196,7 +198,7 @@ def test_rows_without_an_offset_are_read(lake: Catalog, tmp_path: Path) -> None:
     header = planned(workspace)
     assert len(records_of(header, workspace)) == 4
     assert header.sources[0].input.notes[-1] == (
-        "3 rows without a Kafka partition or offset are read, be they duplicates or not"
+        "3 rows without a Kafka partition or offset are read, whether or not they are duplicates"
     )
 
 

@@ -86,11 +86,11 @@ def choosing(tmp_path: Path, header: PlanHeader, monkeypatch: pytest.MonkeyPatch
 @cases(
     ("given", "said", "provider"),
     {
-        "what fits": ({"needed": 1 << 30}, "memory: it needs 1,024 MiB at most", HEAP),
+        "what fits": ({"needed": 1 << 30}, "memory: it needs at most 1,024 MiB", HEAP),
         "what does not fit": ({"needed": (1 << 30) + 1}, "RocksDB: it may need 1,025 MiB", ROCKSDB),
         "what does not fit beside another query": (
             {"needed": 1 << 30, "outputs": 2},
-            "RocksDB: it may need 1,024 MiB of memory, and 512 MiB is for it",
+            "RocksDB: it may need 1,024 MiB of memory, but only 512 MiB is available",
             ROCKSDB,
         ),
         "what is not understood": (

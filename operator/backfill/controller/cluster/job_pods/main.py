@@ -107,8 +107,8 @@ class _Desk:
         content = encode_end(job, end)
         if len(content) > MOST_RESULT_BYTES:
             text = (
-                f"the result takes {len(content):,} bytes, compressed, of which"
-                f" {MOST_RESULT_BYTES:,} can be handed over"
+                f"the compressed result has {len(content):,} bytes, more than the"
+                f" {MOST_RESULT_BYTES:,} that can be returned"
             )
             fix = "raise maxMisalignment or planning.targetStepBytes for fewer steps"
             content = encode_end(

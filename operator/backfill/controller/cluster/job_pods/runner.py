@@ -203,7 +203,7 @@ class PodJobs:
             return self._step(run, state)
         except (Unreachable, Unauthorized) as error:
             _LOG.warning(
-                "the %s job's pod is looked after again in a moment: %s",
+                "the pod of the %s job could not be checked; retrying: %s",
                 job_kind(type(run.job)),
                 error,
             )
@@ -428,7 +428,10 @@ class PodJobs:
             self._fetched(resource, cache, key)
         except ClusterError as error:
             _LOG.warning(
-                "%s %s of an earlier job is left: %s", resource.plural, "/".join(key), error
+                "%s %s of an earlier job could not be deleted: %s",
+                resource.plural,
+                "/".join(key),
+                error,
             )
 
 

@@ -46,8 +46,7 @@ class PublishJob:
                 )
             except CanNotPublish as error:
                 raise type(error)(
-                    f"output {other.output.name} could not be published after it, so that none was:"
-                    f" {error}"
+                    f"nothing was published, because output {other.output.name} cannot be: {error}"
                 ) from error
         published = publish(
             staged.output,
