@@ -33,15 +33,25 @@ class Lag:
     """Records that are not committed, of all partitions; None before the first micro-batch."""
     _caught_up_us: int | None = None
     _seen: list[Seen] = field(default_factory=list)
+    _empty_at: Mapping[Place, int] | None = None
+    """Where the last micro-batch was, if it has read nothing."""
 
     def committed(
-        self, began_us: int, ends: Mapping[Place, int], latest: Mapping[Place, int]
+        self, began_us: int, rows: int, ends: Mapping[Place, int], latest: Mapping[Place, int]
     ) -> None:
-        """A micro-batch that began at a moment was committed. ``ends`` are the offsets after what
-        it has read, ``latest`` those that Kafka had. These are unknown of a micro-batch that an
-        earlier driver has begun: Spark runs it again without asking Kafka.
+        """A micro-batch that began at a moment was committed, with a number of rows that it has
+        read. ``ends`` are the offsets after them, ``latest`` those that Kafka had. These are
+        unknown of a micro-batch that an earlier driver has begun: Spark runs it again without
+        asking Kafka.
+
+        What a second one in the same place does not read are no records: in real-time mode offsets
+        end after the last record, and the end of a transaction comes after it.
         """
         if not ends.keys() <= latest.keys():
+            return
+        empty_at, self._empty_at = self._empty_at, None if rows else ends
+        if self._empty_at is not None and self._empty_at == empty_at:
+            self._caught_up_us, self._seen, self.behind = began_us, [], 0
             return
         self._seen.append(Seen(began_us, latest))
         done = [each for each in self._seen if _covers(ends, each.ends)]

@@ -96,7 +96,8 @@ class Observer:
                 str(progress.id), _Query(progress.name or str(progress.id))
             )
             query.batch = progress.batchId
-            query.lag.committed(to_us(datetime.fromisoformat(progress.timestamp)), ends, latest)
+            began_us = to_us(datetime.fromisoformat(progress.timestamp))
+            query.lag.committed(began_us, progress.numInputRows, ends, latest)
 
     def idle(self, event: QueryIdleEvent) -> None:
         """There was nothing to read."""
