@@ -18,7 +18,7 @@ from backfill.runtime.handoff.cut import Held, Retention
 _PREFIX = "kafka."
 _ANSWER_SECONDS = 60
 _TIMEOUTS = ("request.timeout.ms", "default.api.timeout.ms")
-_RETENTION, _RETENTION_BYTES = "retention.ms", "retention.bytes"
+_CLEANUP, _RETENTION, _RETENTION_BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
 _UNKNOWN_TOPIC = "UnknownTopicOrPartitionException"
 
 _log = logging.getLogger(__name__)
@@ -140,15 +140,21 @@ def _retention(jvm: Any, admin: Any, topic: str) -> Retention:
     except Py4JJavaError as error:
         _log.info("Kafka does not say how long it keeps topic %s: %s", topic, _cause(error))
         return Retention(None, limited_by_size=False)
+    if "delete" not in (_value(config, _CLEANUP) or "delete"):
+        return Retention(None, limited_by_size=False)  # compacted: limits do not count
     milliseconds, size = (_limit(config, name) for name in (_RETENTION, _RETENTION_BYTES))
     return Retention(None if milliseconds is None else milliseconds * 1_000, size is not None)
 
 
 def _limit(config: Any, name: str) -> int | None:
     """A limit of a topic; None if there is none, or a service like Kafka does not say it."""
-    entry = config.get(name)
-    limit = -1 if entry is None else int(entry.value())
+    limit = int(_value(config, name) or -1)
     return None if limit < 0 else limit
+
+
+def _value(config: Any, name: str) -> str | None:
+    entry = config.get(name)
+    return None if entry is None else entry.value()
 
 
 def _problem(error: Py4JJavaError, topic: Topic) -> InvalidPlanInput:
