@@ -35,24 +35,6 @@ for query in queries:
 """
 UNIQUE, DOUBLED = ("copies", "joined"), "counts"
 """Outputs of the program without and with what is read twice."""
-PRODUCE = """
-import json, sys
-from pyspark.sql import SparkSession
-servers, file = sys.argv[1:]
-jvm = SparkSession.builder.getOrCreate()._jvm
-settings = jvm.java.util.Properties()
-settings.put("bootstrap.servers", servers)
-for part in ("key", "value"):
-    settings.put(f"{part}.serializer", "org.apache.kafka.common.serialization.StringSerializer")
-producer = jvm.org.apache.kafka.clients.producer.KafkaProducer(settings)
-for line in open(file):
-    record = json.loads(line)
-    producer.send(jvm.org.apache.kafka.clients.producer.ProducerRecord(
-        record["topic"], record["partition"], record["time"], None, record["value"]))
-producer.close()
-"""
-"""Sends records with times of their own, which Spark's sink does not."""
-
 Row = Mapping[str, Any]
 
 
@@ -66,13 +48,14 @@ def ingested(rows: Iterable[Row]) -> list[Row]:
 
 
 def write_records(file: Path, rows: Iterable[Row]) -> None:
-    """The records of rows, for :data:`PRODUCE`."""
+    """The records of rows, to be sent with times of their own."""
     file.write_text(
         "\n".join(
             json.dumps(
                 {
                     "topic": SOURCE,
                     "partition": row["kafka_partition"],
+                    "key": None,
                     "time": round(row["at"].timestamp() * 1_000),
                     "value": json.dumps(
                         {"id": row["id"], "user": row["user"], "at": row["at"].isoformat()}

@@ -26,7 +26,7 @@ if __name__ == "__main__":
         "spark.sql.streaming.checkpointFileManagerClass": sys.argv[2],
         "spark.sql.shuffle.partitions": "3",
     }
-    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    spark = SparkSession.builder.master("local[4]").config(map=settings).getOrCreate()
     observer = Observer()
     observe(observer)
     for line in sys.stdin:

@@ -38,10 +38,12 @@ HISTORY_ROWS, LIVE_ROWS = 240, 180
 HISTORY_PARTITIONS = 2
 EVERY = timedelta(seconds=10)
 RETENTION = timedelta(days=36_500)
-"""How long Kafka keeps clicks. Other topics are kept for good."""
+"""How long Kafka keeps clicks. Other topics are kept for good, or compacted."""
 OTHER_TOPICS = {"events": ("trimmed", "younger", "missing"), by_time.SOURCE: (by_time.REMOVED,)}
 PARTITIONS = {"events": 3, "clicks": 11, "single": 1}
 """With rows of history."""
+SENT_TOPICS = {"sent-live": "live", "sent-uninterrupted": "uninterrupted"}
+"""Topics that the program in real-time mode writes, and the directories where other programs do."""
 KAFKA_PARTITIONS = {"events": 4, "clicks": 12, "single": 1}
 """Of the topics in Kafka: the others have no rows in history."""
 COLUMNS = pa.schema(
@@ -58,6 +60,7 @@ COUNTS = pa.schema(
 )
 COPIES = pa.schema([("id", pa.int64()), ("user", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
 JOINED = pa.schema([*COPIES, ("click", pa.int64())])
+SENT = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("value", pa.string())])
 OUTPUTS = {
     "counts": COUNTS,
     "sessions": COUNTS,
@@ -65,6 +68,7 @@ OUTPUTS = {
     "joined": JOINED,
     "right": JOINED,
     "full": JOINED,
+    "sent": SENT,
 }
 FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -86,7 +90,8 @@ def keep_state_in(store):
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", f"{STORES}.{store}StateStoreProvider")
 
 def topic(name):
-    options = {"kafka.bootstrap.servers": servers, "subscribe": name, "startingOffsets": "earliest"}
+    options = {"kafka.bootstrap.servers": servers, "subscribe": name, "startingOffsets": "earliest",
+        "kafka.isolation.level": "read_committed"}
     records = spark.readStream.format("kafka").options(**options).load()
     rows = records.select(F.from_json(F.col("value").cast("string"), "id long, user long, at timestamp").alias("e"))
     return rows.select("e.*").withWatermark("at", "2 minutes")
@@ -107,9 +112,12 @@ from pathlib import Path
 from backfill.runtime import read_source, write_output
 
 Path(home).mkdir(exist_ok=True)
+# less than everything moves the watermark past partitions that reach back further than others
+most = "150" if Path(home).name == "live" else "1000"
 Path(home, "sources.json").write_text(json.dumps({
     "sources": {"events": {"type": "kafka", "topic": "events", "schema": "id long, user long, at timestamp",
-        "options": {"kafka.bootstrap.servers": servers, "startingOffsets": "earliest"}}},
+        "options": {"kafka.bootstrap.servers": servers, "startingOffsets": "earliest",
+            "minOffsetsPerTrigger": "100", "maxOffsetsPerTrigger": most, "maxTriggerDelay": "1s"}}},
     "outputs": {"sessions": {"type": "json_lines",
         "options": {"path": f"{home}/sessions", "checkpointLocation": f"{home}/checkpoints/sessions"}}},
 }))
@@ -118,6 +126,14 @@ keep_state_in("HDFSBacked")
 events = read_source(spark, "events").withWatermark("at", "2 minutes")
 sessions = events.groupBy(F.session_window("at", "45 seconds"), "user").agg(F.count("*").alias("n"))
 query = write_output(sessions.select("session_window.start", "user", "n"), "sessions")
+
+def has_read_all():
+    # less than minOffsetsPerTrigger are not available until the delay has passed
+    found = query.lastProgress
+    return found and found["sources"][0]["endOffset"] == found["sources"][0]["latestOffset"]
+
+while query.isActive and not has_read_all():
+    query.awaitTermination(0.1)
 query.processAllAvailable()
 query.stop()
 """
@@ -249,6 +265,31 @@ while query.isActive and not complete():
     query.awaitTermination(0.1)
 query.stop()
 """
+REAL_TIME = """
+import json
+from pathlib import Path
+
+FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+keep_state_in("RocksDB")
+spark.conf.set(FORMAT, "2")
+spark.conf.set("spark.sql.streaming.realTimeMode.minBatchDuration", "1s")
+records = topic("single").dropDuplicates(["id", "at"]).select("at", F.to_json(F.struct("*")).alias("value"))
+writer = records.writeStream.queryName("sent").format("kafka").option("kafka.bootstrap.servers", servers)
+writer = writer.option("topic", f"sent-{Path(home).name}").option("checkpointLocation", f"{home}/checkpoints/sent")
+query = writer.outputMode("update").trigger(realTime="1 second").start()
+spark.conf.unset(FORMAT)
+
+def has_read_all():
+    # the end of the transaction follows, which is never read in this mode
+    last = query.recentProgress[-2:]
+    ends = [json.loads(source["endOffset"] or "{}") for each in last for source in each["sources"]]
+    read_before = all(end.get("single", {}).get("0", 0) > 420 for end in ends)
+    return len(last) == 2 and read_before and not any(each["numInputRows"] for each in last)
+
+while query.isActive and not has_read_all():
+    query.awaitTermination(0.1)
+query.stop()
+"""
 PROGRAMS: dict[str, tuple[str, tuple[str, ...], int | None]] = {
     "windows, in more partitions": (WINDOWS, ("counts",), 3),
     "sessions of a source by name": (SESSIONS_OF_A_NAMED_SOURCE, ("sessions",), None),
@@ -263,6 +304,7 @@ PROGRAMS: dict[str, tuple[str, tuple[str, ...], int | None]] = {
     "sliding windows, and windows of these": (SLIDING_AND_CHAINED, ("counts", "sessions"), None),
     "inner and semi joins of two topics": (INNER_AND_SEMI_JOINS, ("joined", "copies"), 3),
     "timers of the clock": (TIMERS_OF_THE_CLOCK, ("copies",), None),
+    "real-time mode": (REAL_TIME, ("sent",), None),
     "a source without offsets": (by_time.PROGRAM, (*by_time.UNIQUE, by_time.DOUBLED), None),
 }
 NO_LOCATION = """
@@ -322,13 +364,27 @@ REFUSED: dict[str, tuple[str, tuple[str, ...], int | None, str]] = {
     ),
 }
 PRODUCE = """
-import sys
+import json, sys
 from pyspark.sql import SparkSession
 servers, file = sys.argv[1:]
-rows = SparkSession.builder.getOrCreate().read.json(file, schema="topic string, partition int, value string, number int")
-rows = rows.coalesce(1).sortWithinPartitions("number").drop("number")
-rows.write.format("kafka").option("kafka.bootstrap.servers", servers).save()
+jvm = SparkSession.builder.getOrCreate()._jvm
+settings = jvm.java.util.Properties()
+settings.put("bootstrap.servers", servers)
+settings.put("transactional.id", "production")
+for part in ("key", "value"):
+    settings.put(f"{part}.serializer", "org.apache.kafka.common.serialization.StringSerializer")
+producer = jvm.org.apache.kafka.clients.producer.KafkaProducer(settings)
+producer.initTransactions()
+producer.beginTransaction()
+for line in open(file):
+    record = json.loads(line)
+    key = None if record["key"] is None else str(record["key"])
+    producer.send(jvm.org.apache.kafka.clients.producer.ProducerRecord(
+        record["topic"], record["partition"], record.get("time"), key, record["value"]))
+producer.commitTransaction()
+producer.close()
 """
+"""Sends records in one transaction. Where it ends takes an offset of each partition."""
 TRIM = """
 import sys
 from pyspark.sql import SparkSession
@@ -349,8 +405,20 @@ places.put(jvm.org.apache.kafka.common.TopicPartition(topic, 0), records)
 admin.deleteRecords(places).all().get()
 admin.close()
 """
+RECEIVE = """
+import json, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+servers, topic, directory = sys.argv[1:]
+options = {"kafka.bootstrap.servers": servers, "subscribe": topic}
+records = SparkSession.builder.getOrCreate().read.format("kafka").options(**options).load()
+values = [row.value for row in records.selectExpr("CAST(value AS STRING) value").collect()]
+rows = [{"at": json.loads(value)["at"][:19].replace("T", " "), "value": value} for value in values]
+Path(directory).mkdir(parents=True)
+Path(directory, "0.json").write_text("\\n".join(map(json.dumps, rows)))
+"""
 CREATE_TOPICS = """
-import sys
+import json, sys
 from pyspark.sql import SparkSession
 servers, *topics = sys.argv[1:]
 jvm = SparkSession.builder.getOrCreate()._jvm
@@ -358,11 +426,12 @@ settings = jvm.java.util.Properties()
 settings.put("bootstrap.servers", servers)
 admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
 wanted = jvm.java.util.ArrayList()
-for topic, partitions, retention in zip(topics[::3], topics[1::3], topics[2::3]):
+for topic, partitions, given in zip(topics[::3], topics[1::3], topics[2::3]):
     one = jvm.java.util.Optional
     new = jvm.org.apache.kafka.clients.admin.NewTopic(topic, one.of(int(partitions)), one.empty())
     configs = jvm.java.util.HashMap()
-    configs.put("retention.ms", retention)
+    for key, value in json.loads(given).items():
+        configs.put(key, value)
     wanted.add(new.configs(configs))
 admin.createTopics(wanted).all().get()
 admin.close()
@@ -420,7 +489,7 @@ class Production:
         """The same for the source without offsets, by the time of each row."""
         file = self.directory / f"timed-{first}.json"
         by_time.write_records(file, _rows("events", first, end))
-        self.run(by_time.PRODUCE, str(file))
+        self.run(PRODUCE, str(file))
 
     def produce(self, first: int, end: int, topics: Mapping[str, str]) -> None:
         """Records of a number of rows, for topics with the rows of a source."""
@@ -429,13 +498,13 @@ class Production:
             {
                 "topic": topic,
                 "partition": row["kafka_partition"],
-                "number": number,
+                "key": number,
                 "value": json.dumps(
                     {"id": row["id"], "user": row["user"], "at": row["at"].isoformat()}
                 ),
             }
             for topic, source in topics.items()
-            for number, row in enumerate(_rows(source, first, end))
+            for number, row in enumerate(_rows(source, first, end), first)
         ]
         file.write_text("\n".join(map(json.dumps, lines)))
         self.run(PRODUCE, str(file))
@@ -607,14 +676,15 @@ def test_history_and_the_live_application_give_what_an_uninterrupted_run_gives(
     jars = find_jars()
     with kafka_broker(jars, tmp_path) as broker, production(jars, broker, tmp_path) as live:
         four = ("trimmed", "younger", by_time.SOURCE, by_time.REMOVED)
-        topics = KAFKA_PARTITIONS | dict.fromkeys(four, 4)
-        kept = {"clicks": str(RETENTION // timedelta(milliseconds=1))}
+        topics = KAFKA_PARTITIONS | dict.fromkeys(four, 4) | dict.fromkeys(SENT_TOPICS, 1)
+        kept = {"retention.ms": str(RETENTION // timedelta(milliseconds=1))}
+        configured = {"clicks": kept, "single": kept | {"cleanup.policy": "compact"}}
         live.run(
             CREATE_TOPICS,
             *(
                 word
                 for topic, partitions in topics.items()
-                for word in (topic, str(partitions), kept.get(topic, "-1"))
+                for word in (topic, str(partitions), json.dumps(configured.get(topic, {})))
             ),
         )
         same = ("trimmed", by_time.REMOVED)
@@ -645,6 +715,9 @@ def test_history_and_the_live_application_give_what_an_uninterrupted_run_gives(
             live.run_file(main_file, str(main_file.parent / "uninterrupted"))
             reported = live.run_file(main_file, *settings.arguments[1:])
             _check_report(reported, status(settings).hand_off)
+            if settings.outputs[0].name == "sent":
+                for topic, directory in SENT_TOPICS.items():
+                    live.run(RECEIVE, topic, str(main_file.parent / directory / "sent"))
         for settings in runs.values():
             _check_offsets(status(settings).hand_off, settings)
             if any(each.name == by_time.SOURCE for each in settings.sources):

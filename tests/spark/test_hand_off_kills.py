@@ -160,7 +160,7 @@ def test_a_driver_killed_in_every_phase_hands_over_what_an_undisturbed_one_does(
 ) -> None:
     jars = find_jars()
     with kafka_broker(jars, tmp_path) as broker, production(jars, broker, tmp_path) as live:
-        live.run(CREATE_TOPICS, "events", "4", "-1")
+        live.run(CREATE_TOPICS, "events", "4", "{}")
         live.produce(0, HISTORY_ROWS, {"events": "events"})
         history = History.of(tmp_path, lake, jars, broker)
         killed, undisturbed = (
