@@ -171,7 +171,7 @@ def test_a_run_of_which_everything_is_killed_publishes_what_an_undisturbed_one_w
 
     run = production.start_run()
     assailant.wait_for_batches(1)
-    assailant.kill_a("pyspark.daemon")
+    assailant.kill_a("backfill.runtime.task_daemon")
     assailant.wait_for_batches(1)
     assailant.kill_a("bin/java")
     assailant.wait_for_batches(1)

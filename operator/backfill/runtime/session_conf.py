@@ -27,12 +27,17 @@ _DEFAULTS = {
     # shuffle and sort to a fraction.
     "spark.sql.streaming.sessionWindow.merge.sessions.in.local.partition": "true",
 }
+_TASK_DAEMON = {"spark.python.daemon.module": "backfill.runtime.task_daemon"}
+"""Loads libraries once for all tasks. An application may bring its own versions of them in Python
+files, which Spark adds to each process after that.
+"""
+_PYTHON_FILES = "spark.submit.pyFiles"
 _ALWAYS = {
     # Whether a batch without rows is run would depend on when the driver was restarted. The plan
     # has a flush of its own.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
-_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set if spark-submit has started the JVM, so that it has the SparkApplication's properties before
 the program runs.
 """
@@ -42,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 def context_conf(conf: SparkConf | None, settings: RuntimeSettings) -> SparkConf:
     """The properties of a SparkContext that the program starts with ``conf``."""
-    if _SUBMITTED in os.environ:
+    if SUBMITTED in os.environ:
         # a SparkConf that was made earlier lacks what was submitted
         SparkContext._ensure_initialized()
     program = dict(conf.getAll()) if conf is not None else {}
@@ -59,7 +64,8 @@ def resolved_conf(
     enforced = _enforced(settings)
     for key in enforced:
         _tell_if_set(key, program.get(key), enforced[key])
-    return {**_DEFAULTS, **settings.spark_defaults, **submitted, **program, **enforced}
+    given = {**settings.spark_defaults, **submitted, **program, **enforced}
+    return {**_DEFAULTS, **({} if given.get(_PYTHON_FILES) else _TASK_DAEMON), **given}
 
 
 def session_zone(spark: SparkSession) -> str | None:

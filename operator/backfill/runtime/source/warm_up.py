@@ -10,9 +10,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
+from pyspark.sql.readwriter import DataFrameReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,10 +71,10 @@ def _read_nothing(spark: SparkSession, streams: bool) -> None:
     try:
         # processes of tasks are the same for both, and all that a batch job needs
         numbers = spark.range(0, tasks, 1, tasks)
-        _run(numbers.mapInArrow(_load, numbers.schema))
+        numbers.mapInArrow(_load, numbers.schema).collect()
         if streams:
             spark.dataSource.register(WarmUpSource)
-            _run(DataFrameReader(spark).format(_FORMAT).option("tasks", tasks).load())
+            DataFrameReader(spark).format(_FORMAT).option("tasks", tasks).load().collect()
     except Exception as error:  # the application gets the same error where it can be reported
         _log.info("processes could not be started early: %s", error)
 
@@ -85,8 +85,3 @@ def _load(rows: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
     _log.debug("%s is loaded", reading.__name__)
     # a process whose task leaves rows unread is ended, instead of given the next task
     yield from (batch.slice(0, 0) for batch in rows)
-
-
-def _run(frame: DataFrame) -> None:
-    """Runs a job. ``frame.write`` belongs to the program's functions of ``foreachBatch``."""
-    DataFrameWriter(frame).format("noop").mode("overwrite").save()

@@ -1,0 +1,71 @@
+"""The process that Spark forks for each task."""
+
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import backfill
+from backfill.runtime.session_conf import resolved_conf
+from backfill.runtime.settings import RuntimeSettings
+
+MODULE = "spark.python.daemon.module"
+SETTINGS = {
+    "backfill": "b",
+    "namespace": "default",
+    "uid": "u",
+    "attempt": 1,
+    "planId": "p",
+    "plan": "/plan",
+    "checkpoints": "/checkpoints",
+    "channel": "/channel",
+    "scratch": "/scratch",
+    "window": {"start": "2024-03-01T00:00:00Z", "end": "2024-03-02T00:00:00Z"},
+    "sources": [],
+    "outputs": [],
+    "mainFile": "/main.py",
+    "sparkConf": {},
+    "sparkDefaults": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("runs", "loaded"),
+    [("pyspark.worker", True), ("pyspark.sql.worker.plan_data_source_read", False)],
+)
+def test_it_has_loaded_what_tasks_need_before_it_says_where_it_listens(
+    runs: str, loaded: bool
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "backfill.runtime.task_daemon", runs],
+        env=os.environ | {"PYTHONPATH": str(Path(backfill.__file__).parents[1])},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as daemon:
+        assert daemon.stdin is not None
+        assert daemon.stdout is not None
+        (port,) = struct.unpack("!i", daemon.stdout.read(4))
+        assert 0 < port < 65_536, "something was printed before"
+        libraries = Path(f"/proc/{daemon.pid}/maps").read_text()
+        assert ("libarrow" in libraries) is loaded
+        daemon.stdin.close()
+        daemon.wait()
+
+
+@pytest.mark.parametrize(
+    ("submitted", "module"),
+    [
+        ({}, "backfill.runtime.task_daemon"),
+        ({"spark.submit.pyFiles": ""}, "backfill.runtime.task_daemon"),
+        ({"spark.submit.pyFiles": "local:///libraries.zip"}, None),
+        ({MODULE: "team.daemon"}, "team.daemon"),
+    ],
+)
+def test_it_is_not_used_where_the_application_brings_libraries_or_a_daemon_of_its_own(
+    submitted: dict[str, str], module: str | None
+) -> None:
+    settings = RuntimeSettings.model_validate(SETTINGS)
+    assert resolved_conf(submitted, {}, settings).get(MODULE) == module
