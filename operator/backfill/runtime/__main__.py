@@ -16,6 +16,9 @@ def _main() -> int:
         main_of_live_application()
         return 0
     publish_catalogs()
+    from backfill.runtime.early_java import start_java
+
+    start_java()
     # imports PyIceberg, which reads the environment at that moment
     from backfill.runtime.launch import main
 

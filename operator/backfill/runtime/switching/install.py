@@ -16,6 +16,7 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
+from backfill.runtime.early_java import early_gateway
 from backfill.runtime.queries.progress_listener import ListenedSessions, ProgressListener
 from backfill.runtime.queries.run import ProgramRun, Run, failed
 from backfill.runtime.session_conf import context_conf
@@ -89,9 +90,12 @@ def _starting(
 
     def start(self: SparkContext, *args: Any, **kwargs: Any) -> None:
         given = signature.bind(self, *args, **kwargs)
-        given.arguments["conf"] = context_conf(given.arguments.get("conf"), run.settings)
+        conf = context_conf(given.arguments.get("conf"), run.settings)
+        given.arguments["conf"] = conf
         if "spark.master" in run.settings.spark_conf:
             given.arguments.pop("master", None)
+        if (gateway := early_gateway(conf)) is not None:
+            given.arguments["gateway"] = gateway
         original(*given.args, **given.kwargs)
         open_for_spark(self, run.settings.checkpoint_workspace)
         context_started()
