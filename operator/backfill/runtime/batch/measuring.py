@@ -3,8 +3,11 @@ reads no more than what their event time is made of.
 """
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from py4j.java_gateway import JavaObject
+from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 from pyspark.sql.types import _parse_datatype_json_string
 
@@ -25,6 +28,9 @@ from backfill.runtime.catalyst import (
 )
 from backfill.runtime.queries.logical_plan import columns_used_by, is_source, source_of
 from backfill.runtime.source.timestamp_columns import microseconds
+
+_AT_ONCE = 2
+"""Jobs at a time: one alone may have too few tasks for all cores."""
 
 
 def hiding_nodes(plan: JavaObject) -> dict[str, str]:
@@ -51,7 +57,13 @@ def measure(
         # those of a stream that is joined with itself are the same
         if _measurable(node) and not any(node.sameResult(other) for other in watermarks):
             watermarks.append(node)
-    return [_at_watermark(node, spark, leaves, header) for node in watermarks]
+    jobs = [
+        # each with properties of its own, as they are now
+        inheritable_thread_target(spark)(partial(_at_watermark, node, spark, leaves, header))
+        for node in watermarks
+    ]
+    with ThreadPoolExecutor(_AT_ONCE, "backfill-measuring") as threads:
+        return [found.result() for found in [threads.submit(job) for job in jobs]]
 
 
 def unseen_sources(plan: JavaObject) -> set[str]:
