@@ -9,8 +9,10 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 from backfill.api.errors import BackfillError, BadInput, Problem, UnsupportedProgram
@@ -51,12 +53,23 @@ def main() -> int:
         target=_end_process, args=(agent, run), name="backfill-end", daemon=True
     ).start()
     outcome = drive(run, agent)
-    if outcome.exit_status == 0 and SparkContext._active_spark_context is not None:
-        # otherwise its listeners call into a process that has ended
-        SparkContext._active_spark_context.stop()
+    if outcome.exit_status == 0:
+        _stop_spark()
     if outcome.exit_status:
         print(f"error: {outcome.message}", file=sys.stderr)  # noqa: T201
     return outcome.exit_status
+
+
+def _stop_spark() -> None:
+    """Stops the application's Spark, whose listeners would call into a process that has ended.
+
+    PySpark's own way also waits, for up to a second and a half, until it takes no more updates of
+    accumulators, of which there are none without Spark.
+    """
+    context = SparkContext._active_spark_context
+    if context is not None and context._jsc is not None:
+        with suppress(Py4JError):  # it has ended by itself
+            context._jsc.stop()
 
 
 def drive(run: Run, agent: Agent) -> Outcome:
