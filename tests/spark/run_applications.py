@@ -9,8 +9,20 @@ import json
 import sys
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from backfill.runtime.launch import drive, prepare
 from backfill.runtime.settings import RuntimeSettings
+
+
+def leave_listeners() -> None:
+    """Later applications have the same session, and would tell all listeners of every batch."""
+    session = SparkSession._instantiatedSession
+    if session is not None:
+        streams = session._jsparkSession.streams()
+        for listener in streams.listListeners():
+            streams.removeListener(listener)
+
 
 if __name__ == "__main__":
     for path in sys.argv[1:]:
@@ -18,4 +30,5 @@ if __name__ == "__main__":
         outcome = drive(run, agent)
         for query in run.queries:
             query.handle.stop()
+        leave_listeners()
         print(json.dumps([outcome.phase, outcome.reason, outcome.message]), flush=True)
