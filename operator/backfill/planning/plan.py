@@ -21,6 +21,7 @@ where splits are.
 import hashlib
 import io
 import json
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,6 +36,7 @@ from backfill.planning.workspace import Workspace
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 TASK_BYTES_PER_SECOND = 8 * 2**20
 """Compressed Parquet that a task is assumed to read and process per second,
@@ -495,12 +497,34 @@ def read_splits(directory: Workspace, step: int, source: str) -> list[Split]:
 
 def read_splits_of_steps(directory: Workspace, steps: range, source: str) -> list[Split]:
     """The splits of a source in consecutive steps, in the order of the plan."""
+    # whatever loads pandas, as read_table and all functions with constants do, takes as long as all
+    # else that the process of a source has to load
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    wanted = [("step", ">=", steps.start), ("step", "<", steps.stop), ("source", "=", source)]
-    with directory.open_input(SPLITS_FILE) as file:
-        table = pq.read_table(file, schema=splits_schema(), filters=wanted)
-    return [split_of(row) for row in table.to_pylist()]
+    with directory.open_input(SPLITS_FILE) as opened:
+        file = pq.ParquetFile(opened)
+        table = file.read_row_groups(_row_groups(file.metadata, steps))
+    for field in splits_schema():
+        if field.name not in table.column_names:  # in a plan of an earlier version
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    first, end = (
+        bisect_left(table["step"], step, key=lambda value: value.as_py())
+        for step in (steps.start, steps.stop)
+    )
+    rows = table.slice(first, end - first).to_pylist()
+    return [split_of(row) for row in rows if row["source"] == source]
+
+
+def _row_groups(file: "pq.FileMetaData", steps: range) -> list[int]:
+    """The row groups of a plan that may have rows of some steps."""
+    column = splits_schema().get_field_index("step")
+    known = (file.row_group(each).column(column).statistics for each in range(file.num_row_groups))
+    return [
+        number
+        for number, found in enumerate(known)  # None without rows
+        if found is not None and found.min < steps.stop and found.max >= steps.start
+    ]
 
 
 def read_step_bounds(directory: Workspace, source: str) -> dict[int, tuple[int, int]]:

@@ -1,5 +1,6 @@
-"""How a source's process waits for steps to be released."""
+"""How a source's process waits for steps to be released, and plans them."""
 
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from backfill.api.errors import PlanCorrupt
-from backfill.planning.plan import PlanHeader, PlanInputs, Proof, write_plan
+from backfill.planning.plan import PlanHeader, PlanInputs, Proof, splits_schema, write_plan
 from backfill.planning.rows.table import SourceTable
 from backfill.planning.workspace import Workspace
 from backfill.runtime.source.data_source import StepPartition, StepReader
@@ -23,6 +24,21 @@ from repository import ROOT
 from waiting import eventually
 
 STEPS = 3
+SPLIT = {
+    **{"step": 0, "source": "events", "path": "/events.parquet", "format": "parquet"},
+    **dict.fromkeys(("file_bytes", "lower_us", "upper_us", "rows", "bytes", "spec_id"), 1),
+    "partition": "{}",
+}
+PLAN_A_STEP = """
+import pickle, sys
+from pyspark.sql.streaming import python_streaming_source_runner
+reader = pickle.load(sys.stdin.buffer)
+offsets = [{"source": "events", "step": step} for step in (0, 1)]
+assert reader.latestOffset(offsets[0], None) == offsets[1]
+(task,) = reader.partitions(*offsets)
+assert [split.path for split in task.splits] == ["/events.parquet"]
+print(*sys.modules)
+"""
 
 
 def described() -> SourceTable:
@@ -45,7 +61,9 @@ def reader_of(directory: Path) -> StepReader:
         sources=(),
         proof=proof,
     )
-    plan = write_plan(Workspace(str(directory)), header, [])
+    plan = write_plan(
+        Workspace(str(directory)), header, [pa.Table.from_pylist([SPLIT], splits_schema())]
+    )
     return StepReader(table, plan, str(directory), StructType(), None)
 
 
@@ -85,6 +103,19 @@ def test_a_checkpoint_in_which_another_source_stands_is_refused(reader: StepRead
 def test_a_batch_of_more_than_one_step_is_refused(reader: StepReader) -> None:
     with pytest.raises(PlanCorrupt, match="never more"):
         reader.partitions({"source": "events", "step": 0}, {"source": "events", "step": 2})
+
+
+def test_a_source_is_planned_without_libraries_that_take_long_to_load(
+    reader: StepReader, tmp_path: Path
+) -> None:
+    write_release(tmp_path / "release.json", Release(1))
+    done = subprocess.run(
+        [sys.executable, "-c", PLAN_A_STEP],
+        input=pickle.dumps(reader),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    assert {"pandas", "pyarrow.dataset", "pyiceberg"}.isdisjoint(done.stdout.decode().split())
 
 
 def test_how_files_are_opened_is_never_printed() -> None:
