@@ -9,7 +9,7 @@ from typing import Any
 
 from backfill.api.backfill import Backfill
 from backfill.api.changes import MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
-from backfill.crd.schema import limits_of
+from backfill.crd.schema import described, limits_of
 
 TARGET = Path(__file__).parents[1] / "docs" / "reference" / "backfill.md"
 HEADER = f"""# Backfill
@@ -111,7 +111,7 @@ def reference() -> str:
     """The whole page: the resource, then the parts of its spec and of its status, each in the order
     in which they are met.
     """
-    schema = Backfill.model_json_schema(by_alias=True)
+    schema = described(Backfill)
     definitions = schema.pop("$defs")
     parts = [section("Backfill", schema, definitions, limits=False)]
     met: list[str] = []

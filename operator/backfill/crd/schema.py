@@ -12,7 +12,15 @@ reason:
   its status.
 """
 
+import ast
+import inspect
+from itertools import pairwise
+from textwrap import dedent
 from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import ModelSchema
 
 from backfill.api.backfill import Backfill
 from backfill.api.base import Model
@@ -53,7 +61,7 @@ def schema_of(model: type[Model]) -> Schema:
     Raises:
         IncompleteModelError: a field lacks a bound or a description.
     """
-    source = model.model_json_schema(by_alias=True)
+    source = described(model)
     convert = _Converter(source["$defs"])
     fields = source["properties"]
     name = {"type": "string", "maxLength": 63, "pattern": NAME_PATTERN}
@@ -73,6 +81,48 @@ def schema_of(model: type[Model]) -> Schema:
     if model is Backfill:
         _describe_mutability(schema["properties"]["spec"]["properties"])
     return _with_rules(schema, model.__name__)
+
+
+def described(model: type[BaseModel]) -> Schema:
+    """The JSON schema of a model, in which the docstrings of its fields are their descriptions."""
+    return model.model_json_schema(by_alias=True, schema_generator=_Described)
+
+
+class _Described(GenerateJsonSchema):
+    """Reads docstrings. If pydantic did (``use_attribute_docstrings``), every process that imports
+    a model would parse its source for them.
+    """
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        made = super().model_schema(schema)
+        model: type[BaseModel] = schema["cls"]
+        docstrings: dict[str, str] = {}
+        for base in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
+            docstrings |= _docstrings(base)
+        for name, field in model.model_fields.items():
+            if name in docstrings:
+                part = made["properties"][field.alias or name]
+                part.setdefault("description", docstrings[name])
+        return made
+
+
+def _docstrings(model: type) -> dict[str, str]:
+    """What is said below each field that a class declares itself."""
+    try:
+        source = inspect.getsource(model)
+    except OSError:  # it was made without a class statement
+        return {}
+    (declared,) = ast.parse(dedent(source)).body
+    assert isinstance(declared, ast.ClassDef)
+    return {
+        field.target.id: inspect.cleandoc(text.value.value)
+        for field, text in pairwise(declared.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
 
 
 def _describe_mutability(fields: Schema) -> None:

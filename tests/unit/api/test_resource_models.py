@@ -14,6 +14,7 @@ from backfill.api.errors import InvalidManifest, InvalidPlanInput, Problem
 from backfill.api.manifests.problems import read_json
 from backfill.api.quantities import parse_time
 from backfill.api.status import Attempt, BackfillStatus
+from backfill.crd.schema import described
 from backfill.protocol.split_assignment import SplitAssignment
 from manifests import BACKFILL, changed
 
@@ -54,7 +55,7 @@ EVERYTHING = {
 def models(*roots: type[BaseModel]) -> Iterator[tuple[str, str | None, str]]:
     """Every field of the models and of those within them: owner, description, name."""
     for root in roots:
-        schema = root.model_json_schema()
+        schema = described(root)
         for name, definition in ({root.__name__: schema} | schema.get("$defs", {})).items():
             for field, part in definition.get("properties", {}).items():
                 target = schema.get("$defs", {}).get(part.get("$ref", "").rsplit("/", 1)[-1], {})
