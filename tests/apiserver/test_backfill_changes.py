@@ -116,6 +116,18 @@ def test_every_field_of_a_specification_is_tried_here() -> None:
     assert set(MUTABLE_FIELDS) == {place for place in MUTABLE if "." not in place}
 
 
+def test_files_go_where_they_were_to_go_when_the_plan_was_made(admin: Rest, path: str) -> None:
+    places = [{"mode": "Export", "location": f"s3://lake/{place}"} for place in ("out", "other")]
+    before, after = ({"spec.outputs.0.publish": place} for place in places)
+    stored = admin.replace(path, changed(admin.get(path).expect(), before)).expect()
+    plan(admin, path)
+    wanted = changed(admin.get(path).expect(), after)
+    assert "cannot change once the plan is made" in admin.replace(path, wanted).message
+    old, new = (read_json(Backfill, each).spec for each in (stored, wanted))
+    (problem,) = spec_difference(old, new)
+    assert problem.field == "spec.outputs[0].publish.location"
+
+
 def test_the_status_can_always_be_written(admin: Rest, path: str) -> None:
     plan(admin, path)
     admin.patch(f"{path}/status", {"status": {"planId": None}}).expect()

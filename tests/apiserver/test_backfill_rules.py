@@ -270,6 +270,32 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"outputs.0.publish": {"mode": "Upsert"}},
         "publish mode Upsert needs it to know which row replaces which",
     ),
+    "files without a place": (
+        {"outputs.0.publish": {"mode": "Export"}},
+        "location goes with mode: Export, and mode: Export needs it",
+    ),
+    "a place without files": (
+        {"outputs.0.publish": {"mode": "Append", "location": "s3://lake/out"}},
+        "location goes with mode: Export, and mode: Export needs it",
+    ),
+    "a place that could mean another one": (
+        {"outputs.0.publish": {"mode": "Export", "location": "s3://lake/out/../raw"}},
+        "spec.outputs[0].publish.location",
+    ),
+    "two outputs in the same directory": (
+        {
+            "outputs": [
+                {
+                    "name": name,
+                    "table": f"lake.ops.{name}",
+                    "timestampColumn": "at",
+                    "publish": {"mode": "Export", "location": "s3://lake/out"},
+                }
+                for name in ("a", "b")
+            ]
+        },
+        "two outputs have the same publish.location",
+    ),
     "keys that are not compared": (
         {"outputs.0.validate": {"keys": ["a"], "ignore": ["a"]}},
         "cannot be ignored or have a tolerance",

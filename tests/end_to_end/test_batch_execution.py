@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from production import DEADLINE_SECONDS, Production, ended
 from pyiceberg.catalog import Catalog
@@ -62,7 +63,7 @@ visits.agg(F.count("*").alias("rows"), F.sum("id").alias("ids")) \\
     .select(F.col("visit.start").alias("happened"), F.col("visit.end").alias("until"), "seconds", "rows", "ids") \\
     .writeStream.queryName("visits").format("delta").start("/production/visits")
 parts = mobile.select((F.col("seconds") % 20).alias("part"), "happened").dropDuplicatesWithinWatermark(["part"])
-parts.writeStream.queryName("parts").format("delta").start("/production/parts")
+parts.writeStream.format("parquet").start("/production/parts")
 
 
 def first(key, frames, state):
@@ -147,6 +148,9 @@ def as_stored(rows: pa.Table) -> pa.Schema:
     )
 
 
+FILES = {"parts": {"publish": {"mode": "Export", "location": "files/parts"}}}
+
+
 @pytest.mark.timeout(900)  # three starts of Spark
 def test_an_application_run_as_batch_jobs_and_a_stream_and_killed_gives_every_row_once(
     lake: Catalog, tmp_path: Path
@@ -201,6 +205,7 @@ def test_an_application_run_as_batch_jobs_and_a_stream_and_killed_gives_every_ro
                     "incomplete": "Publish",
                 },
             }
+            | FILES.get(name, {})
             for name in truth
         ],
     )
@@ -221,6 +226,10 @@ def test_an_application_run_as_batch_jobs_and_a_stream_and_killed_gives_every_ro
     assert begun < committed() < steps, stopped.err
     result = production.succeed()
 
+    files = ds.dataset(production.directory / "files" / "parts", format="parquet").to_table()
+    parts = query(f"SELECT * FROM rows WHERE {WINDOW}", rows=truth.pop("parts"))
+    assert sorted_rows(files) == sorted_rows(parts)
+    assert production.published_snapshots("raw.parts") == 1, "what was there"
     for name, rows in truth.items():
         fixed = query(f"SELECT * FROM rows WHERE {WINDOW}", rows=rows)
         kept = query(

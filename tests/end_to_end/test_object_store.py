@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,12 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.utils.config import Config
 from store_servers import ObjectStore, Programs, find_programs, object_store, postgresql
 
+from backfill.api.output import Publish, PublishMode
+from backfill.outputs.export import ExportUndo, export
+from backfill.outputs.tables import check_outputs
 from backfill.planning.workspace import Workspace
 from histories import DAY_US, HOUR_US, UTC_TIME, land, query, sorted_rows, times
+from staged import RESULT, WINDOW, make_table, output, stage
 from waiting import eventually
 
 ACCESS_KEY, SECRET_KEY, PASSWORD = (
@@ -99,6 +104,35 @@ def test_a_workspace_is_removed_at_once_from_a_store_that_keeps_directories(
     assert sorted(place.names("checkpoints")) == ["hourly", "metadata"]
     place.remove()
     assert not list((store.files / "lake" / "backfills").rglob("removed"))
+
+
+def test_files_are_exported_to_a_store_and_taken_out_of_it_again(
+    lake: Catalog, store: ObjectStore
+) -> None:
+    table = make_table(lake)
+    stage(table, 0, [(1, 0), (2, HOUR_US)])
+    stage(table, 1, [(3, HOUR_US)])
+    place = "s3a://lake/out/plays"
+    asked = output(publish=Publish(mode=PublishMode.EXPORT, location=place))
+    assert check_outputs([asked], [replace(RESULT, uid="new")], WINDOW) == []
+    told = export(asked, RESULT, None)
+    assert (told.location, told.files, told.rows) == (place, 2, 3)
+    files = store.files / "lake" / "out" / "plays"
+    data = {path.name: path.read_bytes() for path in files.glob("*.parquet")}
+    assert sum(map(len, data.values())) == told.bytes
+    assert (files / "_SUCCESS").read_bytes() == b""
+    for name in ("_SUCCESS", "_manifest.json", min(data)):  # as if it was killed before these
+        (files / name).unlink()
+    (files / max(data)).write_bytes(b"half")
+    assert export(asked, RESULT, None) == told
+    assert {path.name: path.read_bytes() for path in files.glob("*.parquet")} == data
+    (problem,) = check_outputs([asked], [replace(RESULT, uid="new")], WINDOW)
+    assert "has 4 files that this Backfill has not written" in problem.message
+    (files / "theirs").write_bytes(b"1")
+    undo = ExportUndo(asked, RESULT)
+    undo.check()
+    undo.run()
+    assert [path.name for path in files.rglob("*") if path.is_file()] == ["theirs"]
 
 
 def test_a_killed_run_goes_on_from_its_checkpoint_in_the_store_and_no_credential_is_left_anywhere(

@@ -12,7 +12,7 @@ from backfill.api.validation import falls_short
 def waits(output: Output, status: OutputStatus) -> bool:
     """Whether a staged result is published only after approval."""
     publish = output.publish
-    if publish.mode is PublishMode.NONE or status.snapshot_id is not None:
+    if publish.mode is PublishMode.NONE or status.is_published:
         return False
     return (
         output.needs_approval
@@ -54,12 +54,12 @@ def already(backfill: Backfill, verdict: Verdict) -> str:
 
 def published(status: BackfillStatus) -> list[OutputStatus]:
     """Outputs whose result was published, whether or not that was undone."""
-    return [output for output in status.outputs if output.snapshot_id is not None]
+    return [output for output in status.outputs if output.is_published]
 
 
 def left_to_undo(status: BackfillStatus) -> list[OutputStatus]:
     """Outputs whose result is published."""
-    return [output for output in published(status) if output.undo_snapshot_id is None]
+    return [output for output in published(status) if not output.is_undone]
 
 
 def undoing(status: BackfillStatus) -> DecisionStatus | None:

@@ -5,6 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from backfill.api.locations import LOCATION_PATTERN
+
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 INPUT_NAME_PATTERN = r"^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$"
 CATALOG_NAME_PATTERN = r"^[A-Za-z0-9]+([-_][A-Za-z0-9]+)*$"
@@ -14,6 +16,7 @@ Name = Annotated[str, Field(max_length=63, pattern=NAME_PATTERN)]
 InputName = Annotated[str, Field(max_length=63, pattern=INPUT_NAME_PATTERN)]
 TableName = Annotated[str, Field(max_length=255, pattern=TABLE_NAME_PATTERN)]
 ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
+DirectoryUri = Annotated[str, Field(min_length=1, max_length=1024, pattern=LOCATION_PATTERN)]
 
 
 class TimestampUnit(StrEnum):

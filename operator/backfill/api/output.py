@@ -7,7 +7,13 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from backfill.api.base import Model
-from backfill.api.field_types import ColumnName, InputName, TableName, TimestampUnit
+from backfill.api.field_types import (
+    ColumnName,
+    DirectoryUri,
+    InputName,
+    TableName,
+    TimestampUnit,
+)
 
 PERCENTAGE_PATTERN = r"^(100(\.0+)?|\d{1,2}(\.\d+)?)$"
 Percentage = Annotated[str, Field(pattern=PERCENTAGE_PATTERN, max_length=16)]
@@ -20,12 +26,13 @@ MOST_KEYS = 16
 
 
 class PublishMode(StrEnum):
-    """How a result becomes part of the output table."""
+    """Where a result goes, and what it replaces there."""
 
     NONE = "None"
     APPEND = "Append"
     REPLACE = "Replace"
     UPSERT = "Upsert"
+    EXPORT = "Export"
 
     @property
     def takes_rows_away(self) -> bool:
@@ -99,6 +106,13 @@ class Publish(Model):
     """``None``: the result stays in its branch. ``Append``: its rows are added to the table.
     ``Replace``: its rows replace the table's rows of the window. ``Upsert``: each of its rows
     replaces the table's row with the same ``keys``, and all other rows of the table stay.
+    ``Export``: its rows are written as Parquet files to ``location``, and the table stays as it is.
+    """
+    location: DirectoryUri | None = None
+    """Directory or object store prefix of its own for the files of mode ``Export``, such as
+    ``s3a://lake/out/plays-july``. It must be empty or absent when the plan is made, and be neither
+    within the workspace or a table of the Backfill nor around them. It is accessed with the
+    properties of the catalog of ``table``. Required by ``Export``, not allowed with other modes.
     """
     approval: Literal["Automatic", "Manual"] | None = None
     """``Automatic``: publish as soon as the result is complete. ``Manual``: wait for approval
@@ -118,6 +132,14 @@ class Publish(Model):
     could not be compared. ``Wait``: wait for approval, even if ``approval`` is ``Automatic``.
     ``Publish``: publish it. May change at any time.
     """
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if (self.mode is PublishMode.EXPORT) != (self.location is not None):
+            raise PydanticCustomError(
+                "publish_location", "location goes with mode: Export, and mode: Export needs it"
+            )
+        return self
 
 
 class Output(Model):
@@ -158,6 +180,11 @@ class Output(Model):
     """
     publish: Publish = Publish()
     """How the result is published. Default: it stays in its branch."""
+
+    @property
+    def destination(self) -> str:
+        """The table or directory that the result is published to."""
+        return self.publish.location or self.table
 
     @property
     def compared_keys(self) -> tuple[str, ...]:

@@ -15,16 +15,14 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from backfill.api.base import Model
-from backfill.api.field_types import CATALOG_NAME_PATTERN
+from backfill.api.field_types import CATALOG_NAME_PATTERN, DirectoryUri
 from backfill.api.hand_off import HandOff
-from backfill.api.locations import LOCATION_PATTERN
 from backfill.api.output import Output
 from backfill.api.pods import Overrides, PlanningOptions, Scaling
 from backfill.api.quantities import TIME_PATTERN, Duration, Time, format_time, parse_time
 from backfill.api.source import Source
 from backfill.api.static_table import MOST_STATIC_TABLES, StaticTable
 
-WorkspaceBase = Annotated[str, Field(min_length=1, max_length=1024, pattern=LOCATION_PATTERN)]
 IgnoredQuery = Annotated[str, Field(min_length=1, max_length=255)]
 Execution = Literal["Auto", "Streaming", "Batch"]
 Effect = Literal["Connections", "ForeachPartition", "Jvm", "Processes", "Statements"]
@@ -246,7 +244,7 @@ class BackfillSpec(Model):
     """Number of executors of the run."""
     overrides: Overrides = Overrides()
     """Settings that differ from production. The next attempt uses a new value."""
-    workspace: WorkspaceBase | None = None
+    workspace: DirectoryUri | None = None
     """Directory or object store prefix for plans, checkpoints and staged results, which all pods
     can access. ASCII letters, digits and ``_ = + @ , ~ . -``, without ``..``. An object store is
     accessed with the properties of the first of ``catalogs`` that has a Secret, else with the pods'

@@ -110,6 +110,23 @@ class Comparison(Model):
     """Why the rows could not be compared; otherwise empty."""
 
 
+class ExportStatus(Model):
+    """Files that a result was exported to."""
+
+    model_config = {"extra": "ignore"}
+
+    location: WorkspaceUri
+    """Directory or object store prefix of the files."""
+    files: CompareCount = 0
+    """Number of data files."""
+    rows: CompareCount = 0
+    """Number of rows in them."""
+    bytes: Annotated[int, Field(ge=0, le=2**60)] = 0
+    """Size of the data files, in bytes."""
+    undone: bool = False
+    """Whether ``undo`` has removed the files."""
+
+
 class OutputStatus(Model):
     """Observed state of an output."""
 
@@ -137,6 +154,8 @@ class OutputStatus(Model):
     """ID of the snapshot that published the result."""
     undo_snapshot_id: int | None = None
     """ID of the snapshot that undid the publication."""
+    exported: ExportStatus | None = None
+    """Files that publish mode ``Export`` has written; unset before that, and in other modes."""
     open_at_end: int | None = None
     """Number of results of the window that were still open when the input ended, and are not in
     ``rows`` unless ``outputMode`` is set; null if unknown.
@@ -179,6 +198,22 @@ class OutputStatus(Model):
     """How the result compares with production, or with the reference. Unset before that, and
     without ``validate``.
     """
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the result was published, whether or not that was undone."""
+        return self.snapshot_id is not None or self.exported is not None
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether its publication was undone."""
+        exported = self.exported
+        return self.undo_snapshot_id is not None or (exported is not None and exported.undone)
+
+    @property
+    def destination(self) -> str:
+        """The table or directory that the result was published to."""
+        return self.exported.location if self.exported is not None else self.table
 
 
 class Attempt(Model):

@@ -40,7 +40,7 @@ def to_compare(backfill: Backfill) -> tuple[Output, ...]:
         for output in backfill.spec.outputs
         if output.validate_ is not None
         and (status := known.get(output.name)) is not None
-        and status.snapshot_id is None
+        and not status.is_published
         and (not _is_current(output, status.comparison) or again(output, status.comparison))
     )
 
@@ -55,7 +55,7 @@ def falls_short(output: Output, status: OutputStatus) -> bool:
         return False
     if compared is None or compared.problem:
         return True
-    if status.snapshot_id is None and not _is_current(output, compared):
+    if not status.is_published and not _is_current(output, compared):
         return True
     return not reaches(compared, wanted.min_match)
 

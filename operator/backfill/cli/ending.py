@@ -95,12 +95,15 @@ def _tell_success(backfill: Backfill, out: Console) -> None:
 
 def _where(output: OutputStatus) -> str:
     rows = count(output.rows, "row")
-    if output.undo_snapshot_id is not None:
-        return f"{rows} published to {output.table} and undone, snapshot {output.undo_snapshot_id}"
+    published = f"{rows} published to {output.destination}"
+    if output.is_undone:
+        by = f", snapshot {output.undo_snapshot_id}" if output.undo_snapshot_id else ""
+        return f"{published} and undone{by}"
+    if output.exported is not None:
+        written = f"{count(output.exported.files, 'file')} of {size(output.exported.bytes)}"
+        return f"{published}, {written}{compared(output)}"
     if output.snapshot_id is not None:
-        return (
-            f"{rows} published to {output.table}, snapshot {output.snapshot_id}{compared(output)}"
-        )
+        return f"{published}, snapshot {output.snapshot_id}{compared(output)}"
     return (
         f"{rows} in branch {output.branch} of {output.table}{compared(output)}"
         if output.branch

@@ -12,7 +12,14 @@ from backfill.api.backfill import Backfill
 from backfill.api.conditions import SUMMARIES, Condition, ConditionType, Reason
 from backfill.api.hand_off import HandedOverQuery, HandedOverSource, HandOffStatus
 from backfill.api.quantities import count
-from backfill.api.status import Attempt, BackfillStatus, DecisionStatus, OutputStatus, Verdict
+from backfill.api.status import (
+    Attempt,
+    BackfillStatus,
+    DecisionStatus,
+    ExportStatus,
+    OutputStatus,
+    Verdict,
+)
 from backfill.cli.ending import compared, exit_status
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.screen import in_words, overview
@@ -151,9 +158,15 @@ def _of_output(output: OutputStatus) -> str:
         + staged
         + (f", published as snapshot {output.snapshot_id}" if output.snapshot_id else "")
         + (f", undone as snapshot {output.undo_snapshot_id}" if output.undo_snapshot_id else "")
+        + (_of_export(output.exported) if output.exported else "")
         + compared(output)
         + _how_run(output)
     )
+
+
+def _of_export(exported: ExportStatus) -> str:
+    told = f", published as {count(exported.files, 'file')} in {exported.location}"
+    return f"{told}, undone" if exported.undone else told
 
 
 def _hand_off(handed: HandOffStatus | None) -> list[RenderableType]:

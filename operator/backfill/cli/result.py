@@ -47,6 +47,7 @@ def result(backfill: Backfill) -> dict[str, object]:
                     "open_at_end",
                     "snapshot_id",
                     "undo_snapshot_id",
+                    "exported",
                     "execution",
                     "execution_reason",
                     "match",

@@ -7,28 +7,42 @@ from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput, Problem
 from backfill.api.manifests.backfill_manifest import Manifests, load_manifests
 from backfill.api.manifests.problems import did_you_mean
+from backfill.api.output import Output
 from backfill.controller.local.store import LocalStore, stored
 
 
 def read_file(file: Path, namespace: str | None, *, require_application: bool) -> Manifests:
-    """The manifests of a file. A relative workspace is relative to the file, like its programs.
+    """The manifests of a file. A relative workspace or location of an output is relative to the
+    file, like its programs.
 
     Raises:
         InvalidManifest: with every problem found.
     """
     manifests = load_manifests(file, require_application=require_application)
     backfill = manifests.backfill
-    workspace = backfill.spec.workspace
-    if workspace is not None and not urlsplit(workspace).scheme:
-        located = str((file.parent / workspace).resolve())
-        backfill = backfill.model_copy(
-            update={"spec": backfill.spec.model_copy(update={"workspace": located})}
-        )
+    spec = backfill.spec
+    located = {
+        "workspace": _located(spec.workspace, file),
+        "outputs": tuple(_located_output(output, file) for output in spec.outputs),
+    }
+    backfill = backfill.model_copy(update={"spec": spec.model_copy(update=located)})
     if namespace is not None:
         backfill = backfill.model_copy(
             update={"metadata": backfill.metadata.model_copy(update={"namespace": namespace})}
         )
     return Manifests(backfill, manifests.application)
+
+
+def _located_output(output: Output, file: Path) -> Output:
+    location = _located(output.publish.location, file)
+    publish = output.publish.model_copy(update={"location": location})
+    return output.model_copy(update={"publish": publish})
+
+
+def _located(location: str | None, file: Path) -> str | None:
+    if location is None or urlsplit(location).scheme:
+        return location
+    return str((file.parent / location).resolve())
 
 
 def find(target: str, namespace: str | None, state: Path) -> tuple[LocalStore, Backfill]:

@@ -162,7 +162,7 @@ def _outputs(backfill: Backfill) -> tuple[Output, ...]:
     """The outputs of the spec. One that is published is not compared again: production has its rows
     now, and the report would say so instead of what it was published with.
     """
-    published = {each.name for each in backfill.status.outputs if each.snapshot_id is not None}
+    published = {each.name for each in backfill.status.outputs if each.is_published}
     return tuple(
         output.model_copy(update={"validate_": None}) if output.name in published else output
         for output in backfill.spec.outputs

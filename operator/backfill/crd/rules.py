@@ -66,6 +66,13 @@ _SPEC: Final = (
         "outputs",
     ),
     Rule(
+        "!has(self.outputs) || self.outputs.all(o, !has(o.publish) || !has(o.publish.location)"
+        " || self.outputs.exists_one(p, has(p.publish) && has(p.publish.location)"
+        " && p.publish.location == o.publish.location))",
+        "two outputs have the same publish.location; give every output a directory of its own",
+        "outputs",
+    ),
+    Rule(
         "!has(self.outputs) || self.sources.all(s, (has(s.snapshot) && (has(s.snapshot.id) ||"
         " has(s.snapshot.asOf))) || !self.outputs.exists(o, o.table == s.table))",
         "an output's table is also a source's, and the application would read the old rows of its"
@@ -386,6 +393,12 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
             " || self.validate.reference.table != self.table",
             "is the table of the output itself; remove reference, and write against: Production",
             "validate.reference.table",
+        ),
+    ),
+    Publish: (
+        Rule(
+            "(self.?mode.orValue('None') == 'Export') == has(self.location)",
+            "location goes with mode: Export, and mode: Export needs it",
         ),
     ),
     Validate: (

@@ -10,7 +10,7 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,13 +80,18 @@ class UnlinkedPath:
 
         Directories are created as needed.
         """
+        self.write_chunks((content,))
+
+    def write_chunks(self, chunks: Iterable[bytes]) -> None:
+        """The same for a content in several parts."""
         with self._parent(make=True) as (directory, name):
             temporary = f".{name}.{uuid.uuid4().hex}.tmp"
             try:
                 with os.fdopen(
                     os.open(temporary, _NEW_FILE, 0o666, dir_fd=directory), "wb"
                 ) as stream:
-                    stream.write(content)
+                    for chunk in chunks:
+                        stream.write(chunk)
                     stream.flush()
                     os.fsync(stream.fileno())
                 os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)

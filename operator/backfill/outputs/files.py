@@ -1,13 +1,15 @@
-"""Lists and removes files with a table's own file system and credentials.
+"""Lists, writes and removes files with a table's own file system and credentials.
 
 The location of a table is what its catalog says, which may belong to a tenant. Therefore everything
 that is listed must be below the directory of a result's own files, however a library parses the
 location, and on a disk no symbolic link is followed there.
 """
 
+import os
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import BinaryIO, cast
 
 from pyarrow import fs
 from pyiceberg.io import FileIO
@@ -23,7 +25,7 @@ class OwnDirectory:
     """A directory of a result's own files within a directory that others use, too."""
 
     io: FileIO
-    """The table's FileIO."""
+    """The table's FileIO, or that of its catalog."""
     base: str
     """The directory that others use, too."""
     own: str
@@ -46,14 +48,34 @@ class OwnDirectory:
         scheme, path = self._parse()
         if scheme != "file":
             return remove_file(self.io, location)
-        place = self._on_disk(path)
         try:
-            UnlinkedPath(
-                place.base, (*place.parts, *location.removeprefix(f"{self}/").split("/"))
-            ).remove_file()
+            self._file_on_disk(path, location).remove_file()
         except OSError:
             return False
         return True
+
+    def open(self, location: str) -> BinaryIO:
+        """Opens a file.
+
+        Raises:
+            FileNotFoundError: it does not exist.
+        """
+        scheme, path = self._parse()
+        if scheme == "file":
+            return os.fdopen(self._file_on_disk(path, location).open(), "rb")
+        return cast("BinaryIO", self.io.new_input(location).open(seekable=False))
+
+    def write(self, location: str, chunks: Iterable[bytes]) -> None:
+        """Replaces a file. A store that shows files before they are complete shows a part of it
+        until then, or after an error; a disk does not.
+        """
+        scheme, path = self._parse()
+        if scheme == "file":
+            self._file_on_disk(path, location).write_chunks(chunks)
+            return
+        with self.io.new_output(location).create(overwrite=True) as stream:
+            for chunk in chunks:
+                stream.write(chunk)
 
     def __str__(self) -> str:
         """The location of the directory."""
@@ -67,6 +89,11 @@ class OwnDirectory:
                 " other files may be"
             )
         return scheme, path
+
+    def _file_on_disk(self, path: str, location: str) -> UnlinkedPath:
+        place = self._on_disk(path)
+        names = location.removeprefix(f"{self}/").split("/")
+        return UnlinkedPath(place.base, (*place.parts, *names))
 
     def _on_disk(self, path: str) -> UnlinkedPath:
         return UnlinkedPath(path.removesuffix(self.own), tuple(self.own.split("/")))

@@ -291,6 +291,28 @@ def _checked_files(
     base_snapshot_id: int | None,
     staged_snapshot_id: int | None,
 ) -> list[DataFile]:
+    files = final_files(table, output, result, staged_snapshot_id)
+    _check_not_in_use(table, output, files, base_snapshot_id)
+    if len({file.spec_id for file in files}) > 1:
+        raise CanNotPublish(
+            f"the partitioning of {output.table} was changed between two attempts, and files of"
+            " both kinds cannot be published in one commit; start over with a new Backfill"
+        )
+    return files
+
+
+def final_files(
+    table: Table, output: Output, result: Result, staged_snapshot_id: int | None
+) -> list[DataFile]:
+    """The files of a result that is complete: all of its rows, and nothing else.
+
+    ``staged_snapshot_id`` is the snapshot of the branch that was looked at; None: whatever it is.
+
+    Raises:
+        ResultLost: the result no longer exists.
+        CanNotPublish: the branch holds something else than was staged.
+        BadInput: the branch is that of another Backfill.
+    """
     staged, head = read_staged(table.metadata, result), branch_head(table.metadata, result)
     if staged is None or head is None:
         raise lost(output.table, result)
@@ -313,12 +335,6 @@ def _checked_files(
         raise CanNotPublish(
             f"branch {result.branch} of {output.table} still holds older rows of the keys of output"
             f" {output.name}; start over with a new Backfill"
-        )
-    _check_not_in_use(table, output, files, base_snapshot_id)
-    if len({file.spec_id for file in files}) > 1:
-        raise CanNotPublish(
-            f"the partitioning of {output.table} was changed between two attempts, and files of"
-            " both kinds cannot be published in one commit; start over with a new Backfill"
         )
     return files
 

@@ -16,6 +16,7 @@ from backfill.api.spec import Window
 from backfill.iceberg.tables import Catalogs, is_same
 from backfill.outputs.comparable import check_comparison
 from backfill.outputs.compared_tables import other_table
+from backfill.outputs.export_places import check_exports
 from backfill.outputs.replaced import irremovable
 from backfill.outputs.result import Result
 from backfill.outputs.staging import summary_of, taken
@@ -28,9 +29,10 @@ def check_outputs(
     result_of: Sequence[Result],
     window: Window,
     sources: Sequence[Source] = (),
+    workspace: str = "",
 ) -> list[Problem]:
     """All problems of the outputs that would prevent a new backfill from working,
-    checked before anything runs.
+    checked before anything runs. ``workspace`` is the Backfill's part of it.
 
     ``result_of`` are the results, in the order of ``outputs``. An existing branch is a problem,
     unless an earlier Backfill of the same name has left it. Tables are compared by identity, not by
@@ -53,6 +55,10 @@ def check_outputs(
         except BadInput as error:
             problems += error.problems
         written.append(table)
+    names = (*(each.table for each in outputs), *(each.table for each in sources))
+    known = zip(names, (*written, *read), strict=True)
+    tables = {name: table for name, table in known if table is not None}
+    problems += check_exports(outputs, result_of, tables, workspace)
     return problems
 
 

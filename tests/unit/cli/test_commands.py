@@ -196,6 +196,28 @@ def test_a_result_is_published_when_a_person_approves_it(runs: LocalRuns, lake: 
     assert approved.document["outputs"][0]["snapshotId"] is not None
 
 
+def test_a_result_is_exported_to_files_beside_the_manifest_and_taken_back(
+    runs: LocalRuns, lake: Catalog, tmp_path: Path
+) -> None:
+    lake.create_table("raw.counts", schema=EVENTS)
+    publish = {"mode": "Export", "location": "out/counts", "approval": "Manual"}
+    runs.write(outputs=[{"name": "counts", "table": "lake.raw.counts", "publish": publish}])
+    place = tmp_path / "out" / "counts"
+    ended = runs.run()
+    assert ended.status == 3, ended.err
+    assert not list(place.iterdir())
+    approved = runs.command("approve", "january", "--output", "json")
+    assert approved.status == 0, approved.err
+    (output,) = approved.document["outputs"]
+    assert (output["exported"]["location"], output["snapshotId"]) == (str(place), None)
+    assert {"_manifest.json", "_SUCCESS"} <= {path.name for path in place.iterdir()}
+    shown = runs.command("status", "january").out
+    assert f"published as {output['exported']['files']} file" in " ".join(shown.split())
+    undone = runs.command("undo", "january", "--reason", "wrong rates")
+    assert undone.status == 0, undone.err
+    assert not list(place.iterdir())
+
+
 def _keep_suspended(runs: LocalRuns, *options: str) -> None:
     """Plans a Backfill, which then waits."""
     runs.write(suspend=True)

@@ -16,6 +16,7 @@ from backfill.controller.jobs.pool import JobPool
 from backfill.controller.jobs.process import Confinement, _environment
 from backfill.iceberg.identity import needed_for_catalog, needed_for_files
 from backfill.iceberg.properties import refused
+from cases import cases
 from hostile_catalog import HostileCatalog, hostile_catalog
 from hostile_server import HostileServer, answering, hostile_server
 from table_jobs import LOOPBACK, Clicks, ended
@@ -45,7 +46,7 @@ def operators(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv(name, value)
 
 
-def said(clicks: Clicks, properties: Mapping[str, str], workspace: str = "") -> str:
+def said(clicks: Clicks, properties: Mapping[str, str], workspace: str = "", **spec: Any) -> str:
     """What a plan job in the operator says of a catalog of a Secret."""
     pool = JobPool(
         lambda _key: {"lake": GivenCatalog(properties)},
@@ -54,7 +55,7 @@ def said(clicks: Clicks, properties: Mapping[str, str], workspace: str = "") -> 
     )
     try:
         runner = pool.runner(KEY, lambda: None)
-        job = clicks.plan_job(workspace or "workspace")
+        job = clicks.plan_job(workspace or "workspace", **spec)
         runner.start(job)
         state = ended(runner, job)
     finally:
@@ -108,6 +109,31 @@ def test_a_workspace_is_not_opened_with_the_operators_keys(clicks: Clicks, table
         "add s3.access-key-id and s3.secret-access-key, or s3.anonymous: true to its Secret"
         in found
     )
+
+
+@cases(
+    ("location", "words"),
+    {
+        "with its keys": (
+            "s3://lake/out",
+            "add s3.access-key-id and s3.secret-access-key, or s3.anonymous: true to its Secret",
+        ),
+        "to its disk": ("/var/tmp/of-the-operator", "is a path on the operator's own disk"),
+        "to what only it can reach": ("hdfs://namenode/out", "are not opened in the operator"),
+    },
+)
+@pytest.mark.usefixtures("operators")
+def test_files_are_not_exported_as_the_operator(
+    clicks: Clicks, table: Table, location: str, words: str
+) -> None:
+    publish = {"mode": "Export", "location": location}
+    asked = [{"name": "out", "table": "lake.raw.clicks", "publish": publish}]
+    with hostile_server(answering("403 Forbidden")) as store, hostile_catalog(table) as catalog:
+        found = said(clicks, {**catalog.properties, **whereabouts(store)}, outputs=asked)
+    assert store.requests == []
+    (line,) = (each for each in found.splitlines() if "publish.location" in each)
+    assert words in line
+    assert not Path(location).exists()
 
 
 @pytest.mark.usefixtures("operators")

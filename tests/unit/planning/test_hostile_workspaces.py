@@ -9,8 +9,8 @@ import pytest
 from pyarrow import fs
 from pydantic import TypeAdapter, ValidationError
 
+from backfill.api.field_types import DirectoryUri
 from backfill.api.locations import is_below
-from backfill.api.spec import WorkspaceBase
 from backfill.api.status import BackfillStatus
 from backfill.controller.jobs.kinds.discard import DiscardJob
 from backfill.planning import workspace as workspace_module
@@ -65,7 +65,7 @@ def test_a_workspace_that_could_mean_another_teams_prefix_is_refused_where_it_is
     location: str,
 ) -> None:
     with pytest.raises(ValidationError):
-        TypeAdapter(WorkspaceBase).validate_python(location)
+        TypeAdapter(DirectoryUri).validate_python(location)
     place = Workspace.below(location, "lake", "team-a", "july")
     for attempt in (
         place.child("plans").remove,
@@ -78,7 +78,7 @@ def test_a_workspace_that_could_mean_another_teams_prefix_is_refused_where_it_is
 
 @pytest.mark.parametrize("location", MEANT)
 def test_ordinary_workspaces_are_taken(location: str) -> None:
-    assert TypeAdapter(WorkspaceBase).validate_python(location) == location
+    assert TypeAdapter(DirectoryUri).validate_python(location) == location
 
 
 def test_what_is_removed_must_end_as_the_backfills_own_path_does(

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from backfill.api.errors import Problem
+from backfill.api.locations import is_below
 from backfill.api.manifests.hand_off_rules import (
     hand_off_keeps_state,
     live_application_has_its_own_name,
@@ -82,6 +83,22 @@ def _unique_output_tables(parts: Parts) -> Iterator[Problem]:
         "the table of another output",
         "run one Backfill for each, and list the query of the other in spec.ignoredQueries",
     )
+
+
+def _exports_are_apart(parts: Parts) -> Iterator[Problem]:
+    """An export has a directory of its own."""
+    earlier: list[str] = []
+    for n, output in enumerate(parts.outputs):
+        location = output.publish.location if output else None
+        if location is None:
+            continue
+        if any(is_below(location, other) or is_below(other, location) for other in earlier):
+            yield Problem(
+                f"spec.outputs[{n}].publish.location",
+                f'"{location}" is within or around the location of another output',
+                "give every output a directory of its own",
+            )
+        earlier.append(location)
 
 
 def _unique_static_tables(parts: Parts) -> Iterator[Problem]:
@@ -324,6 +341,7 @@ _RULES = (
     _unique_names,
     _unique_topics,
     _unique_output_tables,
+    _exports_are_apart,
     _outputs_are_no_sources,
     _unique_static_tables,
     _ignored_queries_are_no_outputs,

@@ -110,6 +110,7 @@ def _tell(backfill: Backfill, place: Place) -> None:
         f"  {spans}",
         *(
             f"  output {output.name}: {output.table}, publish mode {output.publish.mode}"
+            + (f" to {output.publish.location}" if output.publish.location else "")
             for output in spec.outputs
         ),
         *(

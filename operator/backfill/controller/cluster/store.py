@@ -105,13 +105,13 @@ class KubernetesStore:
         if base is None:
             raise BadInput(_NO_WORKSPACE)
         place = Workspace.below(base, spec.workspace_catalog, self._namespace, self._name)
-        if problem := self._trespass(spec, place.uri):
+        if problem := self._trespass(spec, "spec.workspace", place.uri):
             raise BadInput(problem)
         return place
 
-    def _trespass(self, spec: BackfillSpec, uri: str) -> Problem | None:
-        """Why the operator must not use a workspace with its own permissions, such as credentials
-        or mounted volumes.
+    def _trespass(self, spec: BackfillSpec, field: str, uri: str) -> Problem | None:
+        """Why the operator must not write to a location with its own permissions, such as
+        credentials or mounted volumes.
         """
         below = self._workspaces_below
         if below is None or spec.planning.run_in == "Pod":
@@ -122,10 +122,16 @@ class KubernetesStore:
             return None
         fix = f"name {allowed} or a directory below it, or set planning.runIn: Pod"
         return Problem(
-            "spec.workspace",
+            field,
             f"{uri} is not below {allowed}, which is for namespace {self._namespace}",
             fix,
         )
+
+    def _export_trespasses(self, spec: BackfillSpec) -> Iterator[Problem]:
+        for number, output in enumerate(spec.outputs):
+            field, location = f"spec.outputs[{number}].publish.location", output.publish.location
+            if location is not None and (problem := self._trespass(spec, field, location)):
+                yield problem
 
     def writers_of(self, tables: Set[str]) -> Iterator[Backfill]:
         """Other Backfills known to this operator that have an output in one of the tables."""
@@ -263,6 +269,7 @@ class KubernetesStore:
                 self.workspace(backfill.spec)
             except BadInput as error:
                 problems += error.problems
+            problems += self._export_trespasses(backfill.spec)
             if problems:
                 raise InvalidManifest(problems)
         return backfill

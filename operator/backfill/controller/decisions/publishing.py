@@ -99,7 +99,7 @@ def _warned(observed: Observed, draft: Draft, outputs: list[Output]) -> list[str
 
 
 def _to_publish(observed: Observed, draft: Draft) -> list[Output]:
-    done = {output.name for output in draft.status.outputs if output.snapshot_id is not None}
+    done = {output.name for output in draft.status.outputs if output.is_published}
     return [
         output
         for output in observed.backfill.spec.outputs
@@ -134,10 +134,10 @@ def _publish_one(observed: Observed, draft: Draft, ready: list[Output]) -> Next:
         _PUBLISHED,
         "Unknown",
         Reason.PUBLISHING,
-        f"publishes {output.name} to {output.table}{approved}",
+        f"publishes {output.name} to {output.destination}{approved}",
     )
     of_name = {staged.output.name: staged for staged in staged_outputs(observed.backfill)}
-    first = all(each.snapshot_id is None for each in draft.status.outputs)
+    first = all(not each.is_published for each in draft.status.outputs)
     others = tuple(of_name[each.name] for each in ready[1:]) if first else ()
     job = PublishJob(of_name[output.name], observed.backfill.spec.window, others)
     published = work(observed, draft, job, _PUBLISHED)
@@ -151,7 +151,7 @@ def _publish_one(observed: Observed, draft: Draft, ready: list[Output]) -> Next:
 
 def _doubled_by_a_new_start(observed: Observed, draft: Draft) -> str:
     """What a new Backfill would append a second time, where only a new Backfill helps."""
-    published = {output.name for output in draft.status.outputs if output.snapshot_id is not None}
+    published = {output.name for output in draft.status.outputs if output.is_published}
     appends = (
         output
         for output in observed.backfill.spec.outputs
@@ -176,26 +176,28 @@ def _record_result(observed: Observed, draft: Draft) -> None:
     state = observed.job
     if state is None or state.phase != "Done" or not isinstance(state.result, PublishResult):
         return
-    draft.set(
-        outputs=tuple(_published(output, state.result) for output in draft.status.outputs),
-        retry=None,
+    result = state.result
+    # the location is not taken from the process or pod of a job
+    to = {output.name: output.destination for output in observed.backfill.spec.outputs}
+    exported = result.exported and result.exported.model_copy(
+        update={"location": to[result.output]}
     )
-
-
-def _published(output: OutputStatus, result: PublishResult) -> OutputStatus:
-    return (
-        output.model_copy(update={"snapshot_id": result.snapshot_id})
-        if output.name == result.output
-        else output
+    published = {"snapshot_id": result.snapshot_id, "exported": exported}
+    draft.set(
+        outputs=tuple(
+            output.model_copy(update=published) if output.name == result.output else output
+            for output in draft.status.outputs
+        ),
+        retry=None,
     )
 
 
 def _say_published(draft: Draft) -> str:
     """Says where the results are, and returns it."""
-    published = [output for output in draft.status.outputs if output.snapshot_id is not None]
+    published = [output for output in draft.status.outputs if output.is_published]
     if published:
         message = ", ".join(
-            f"{count(output.rows, 'row')} to {output.table}" for output in published
+            f"{count(output.rows, 'row')} to {output.destination}" for output in published
         )
         by = draft.status.decision
         message = f"{message}, approved by {by}" if by is not None else message

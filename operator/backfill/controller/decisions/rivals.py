@@ -15,7 +15,7 @@ def published_tables(backfill: Backfill) -> frozenset[str]:
     return frozenset(
         output.table
         for output in backfill.spec.outputs
-        if output.publish.mode is not PublishMode.NONE
+        if output.publish.mode not in {PublishMode.NONE, PublishMode.EXPORT}
     )
 
 

@@ -44,6 +44,9 @@ def undo(observed: Observed, draft: Draft) -> Next:
 
 
 def _recorded(output: OutputStatus, result: UndoResult) -> OutputStatus:
+    if output.exported is not None and output.name in result.exports:
+        undone = output.exported.model_copy(update={"undone": True})
+        return output.model_copy(update={"exported": undone})
     snapshot = result.snapshots.get(output.name)
     return output if snapshot is None else output.model_copy(update={"undo_snapshot_id": snapshot})
 
@@ -60,8 +63,8 @@ def _say_as_before(draft: Draft, refused: str) -> None:
 
 def _restored(outputs: tuple[OutputStatus, ...]) -> str:
     return ", ".join(
-        f"{count(output.rows, 'row')} taken out of {output.table} by snapshot"
-        f" {output.undo_snapshot_id}"
+        f"{count(output.rows, 'row')} taken out of {output.destination}"
+        + (f" by snapshot {output.undo_snapshot_id}" if output.undo_snapshot_id else "")
         for output in outputs
-        if output.undo_snapshot_id is not None
+        if output.is_undone
     )

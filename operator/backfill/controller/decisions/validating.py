@@ -36,7 +36,7 @@ def with_comparison(output: OutputStatus, compared: tuple[OutputComparison, ...]
     which it was published with.
     """
     found = next((each for each in compared if each.output == output.name), None)
-    if found is None or output.snapshot_id is not None:
+    if found is None or output.is_published:
         return output
     fields = {name: getattr(found, name) for name in Comparison.model_fields}
     fields["problem"] = redact(found.problem)  # libraries write into it

@@ -189,8 +189,8 @@ _BACKFILLS: tuple[_Option, ...] = (
         None,
         (
             "location below which each namespace has its own part, LOCATION/NAMESPACE. Backfills"
-            " that are planned in the operator must have their workspace in the part of their"
-            " namespace (default: anywhere)"
+            " that are planned in the operator must have their workspace, and the location of every"
+            " output, in the part of their namespace (default: anywhere)"
         ),
     ),
     (

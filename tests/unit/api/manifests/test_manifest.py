@@ -229,8 +229,16 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
         ),
         "a choice in lower case": (
             {"outputs__0__publish": {"mode": "replace"}},
-            'spec.outputs[0].publish.mode: "replace" is not one of None, Append, Replace or'
-            " Upsert; did you mean Replace?",
+            'spec.outputs[0].publish.mode: "replace" is not one of None, Append, Replace,'
+            " Upsert or Export; did you mean Replace?",
+        ),
+        "files without a place": (
+            {"outputs__0__publish": {"mode": "Export"}},
+            "spec.outputs[0].publish: location goes with mode: Export, and mode: Export needs it",
+        ),
+        "a place without files": (
+            {"outputs__0__publish": {"mode": "Append", "location": "s3://lake/out"}},
+            "spec.outputs[0].publish: location goes with mode: Export, and mode: Export needs it",
         ),
         "a duration in words": (
             {"window__warmUp": "2 hours"},

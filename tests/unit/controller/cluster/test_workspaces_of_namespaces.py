@@ -78,6 +78,24 @@ def test_who_plans_in_pods_of_its_own_chooses() -> None:
     assert load(below=None, workspace="s3://own/bucket")
 
 
+def test_files_are_exported_within_the_same_part() -> None:
+    def asked(location: str) -> dict[str, Any]:
+        publish = {"mode": "Export", "location": location}
+        outputs = [{"name": "plays", "table": "lake.raw.plays", "publish": publish}]
+        return {"workspace": "s3://lake/work/team-a", "outputs": outputs}
+
+    assert load(**asked("s3a://lake/work/team-a/plays"))
+    assert load(**asked("s3a://lake/out"), planning={"runIn": "Pod"})
+    for location in ("s3a://lake/work/team-b/plays", "s3a://lake/out", "/work/team-a"):
+        with pytest.raises(BadInput) as refused:
+            load(**asked(location))
+        assert str(refused.value) == (
+            f"spec.outputs[0].publish.location: {location} is not below s3://lake/work/team-a, which"
+            " is for namespace team-a; name s3://lake/work/team-a or a directory below it, or set"
+            " planning.runIn: Pod"
+        )
+
+
 def test_where_jobs_run_by_default_is_decided_when_the_backfill_is_read() -> None:
     in_pod = load(run_in="Pod", workspace="s3://own/bucket")
     assert in_pod

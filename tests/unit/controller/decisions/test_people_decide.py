@@ -9,7 +9,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.decision import result_id
 from backfill.api.errors import BackfillError, PublishConflict
-from backfill.api.status import BackfillStatus, OutputStatus, Verdict
+from backfill.api.status import BackfillStatus, ExportStatus, OutputStatus, Verdict
 from backfill.controller.decisions.actions import CancelJob, Decision, StartJob
 from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.policy import CLUSTER
@@ -235,6 +235,47 @@ def test_an_undo_takes_out_what_was_published_last_first() -> None:
     assert "already undone by jane" in already(undone, Verdict.UNDO)
     again = backfill(undone.status, generation=5, outputs=outputs("a", "b"))
     assert decide(observed(again)).next.actions == (), "what was undone is not published again"
+
+
+def test_files_are_published_and_undone_like_rows_of_a_table() -> None:
+    location = "s3a://lake/out/plays"
+    wanted = [
+        *outputs("a", mode="Export", location=location, approval="Automatic"),
+        *outputs("b", approval="Automatic"),
+    ]
+    resource = backfill(staged("a", "b"), outputs=wanted)
+    first = job_of(resource)
+    assert first.staged.output.publish.location == location
+    written = ExportStatus(location="\x1b[2J", files=2, rows=5, bytes=700)
+    resource = after(
+        resource, job=job_state(first, "Done", result=PublishResult("a", exported=written))
+    )
+    second = job_of(resource)
+    assert second.staged.output.name == "b"
+    resource = after(resource, job=job_state(second, "Done", result=PublishResult("b", 81)))
+    exported = resource.status.outputs[0].exported
+    assert exported == written.model_copy(update={"location": location}), "as the spec says"
+    for kind in (ConditionType.PUBLISHED, ConditionType.SUCCEEDED):
+        state, _, message = stage(resource.status, kind)
+        assert state == "True"
+        assert f"5 rows to {location}, 5 rows to lake.ops.b" in message
+
+    request = decided(resource.status, Verdict.UNDO)
+    job = job_of(resource, decisions=(request,))
+    assert isinstance(job, UndoJob)
+    assert job.snapshots == (81, None)
+    resource = after(resource, decisions=(request,))
+    in_the_way = UndoResult({"b": 91}, "a: files were changed")
+    refused = after(resource, job=job_state(job, "Done", result=in_the_way))
+    assert stage(refused.status, ConditionType.PUBLISHED)[2] == (
+        "5 rows taken out of lake.ops.b by snapshot 91; not undone: a: files were changed"
+    )
+    done = after(resource, job=job_state(job, "Done", result=UndoResult({"b": 91}, "", ("a",))))
+    assert stage(done.status, ConditionType.PUBLISHED)[2] == (
+        f"undone by jane: as agreed; 5 rows taken out of {location}, 5 rows taken out of lake.ops.b"
+        " by snapshot 91"
+    )
+    assert "already undone by jane" in already(done, Verdict.UNDO)
 
 
 @pytest.mark.parametrize("raised", [True, False])

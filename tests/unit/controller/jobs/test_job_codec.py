@@ -12,7 +12,7 @@ import pytest
 
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, PublishConflict
 from backfill.api.spec import Window
-from backfill.api.status import OutputStatus
+from backfill.api.status import ExportStatus, OutputStatus
 from backfill.controller.cluster.job_pods.packed_jobs import (
     decode_end,
     decode_job,
@@ -72,6 +72,11 @@ ENDS: list[tuple[Job, object]] = [
     ),
     (PublishJob(STAGED[0], WINDOW), PublishResult("counts", 2**62 + 3)),
     (PublishJob(STAGED[0], WINDOW, STAGED), PublishResult("counts", 7)),
+    (
+        PublishJob(STAGED[0], WINDOW),
+        PublishResult("counts", exported=ExportStatus(location="s3://lake/out", files=2, rows=7)),
+    ),
+    (UndoJob(STAGED, (None,), WINDOW), UndoResult({}, exports=("counts",))),
     (UndoJob(STAGED, (2**62 + 3,), WINDOW), UndoResult({"counts": 2**62 + 5}, "it was rewritten")),
     (DiscardJob("default", "january", RESOURCE.spec, STAGED, Workspace("s3://lake/a")), None),
     (DiscardJob("default", "january", RESOURCE.spec, (), None), None),

@@ -13,7 +13,9 @@ from backfill.planning.workspace import Workspace, checkpoints
 
 @dataclass(frozen=True, slots=True)
 class DiscardJob:
-    """Removes everything that a Backfill made: branches, staged files, tags, plan, checkpoints."""
+    """Removes everything that a Backfill made and has not published: branches, staged files, tags,
+    plan, checkpoints, and files of an export that was not finished.
+    """
 
     namespace: str
     name: str
@@ -37,6 +39,7 @@ class DiscardJob:
             BackfillError: part of an output could not be removed; everything else was.
         """
         from backfill.outputs.cleanup import discard
+        from backfill.outputs.export import discard_unfinished
         from backfill.planning.planner import release_snapshots
 
         release_snapshots(self.spec, f"{self.namespace}/{self.name}")
@@ -50,6 +53,11 @@ class DiscardJob:
                     [staged.base_snapshot_id for staged in mine],
                 )
             except BackfillError as error:  # the rest is removed nevertheless
+                problems.append(error)
+        for staged in self.staged:
+            try:
+                discard_unfinished(staged.output, staged.result)
+            except BackfillError as error:
                 problems.append(error)
         if self.workspace is not None:
             self.workspace.child("plans").remove()

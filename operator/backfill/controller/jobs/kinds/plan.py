@@ -105,7 +105,9 @@ class PlanJob:
             Result(self.namespace, self.name, self.uid, plan_id="", output=output.name)
             for output in outputs
         ]
-        problems = check_outputs(outputs, results, self.spec.window, self.spec.sources)
+        problems = check_outputs(
+            outputs, results, self.spec.window, self.spec.sources, self.workspace.uri
+        )
         try:
             header = make_plan(
                 self.spec,
@@ -155,6 +157,10 @@ _PLANNED_FROM = frozenset(
 """Fields of the spec that decide what is planned, where, and with what identity."""
 
 
+def _to_publish(publish: Publish) -> Publish:
+    return Publish(mode=publish.mode, location=publish.location)
+
+
 def _to_plan(spec: BackfillSpec) -> BackfillSpec:
     """The spec with defaults for all fields that do not affect the plan."""
     fields = {
@@ -168,7 +174,7 @@ def _to_plan(spec: BackfillSpec) -> BackfillSpec:
         for source in spec.sources
     )
     fields["outputs"] = tuple(
-        output.model_copy(update={"publish": Publish(mode=output.publish.mode)})
+        output.model_copy(update={"publish": _to_publish(output.publish)})
         for output in spec.outputs
     )
     return spec.model_copy(update=fields)

@@ -1,25 +1,32 @@
-"""Undoing: from the published results back to what the tables held before."""
+"""Undoing: from the published results back to what tables and directories held before."""
 
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field
 
+from backfill.api.approval import published
 from backfill.api.backfill import Backfill
 from backfill.api.errors import CanNotPublish
-from backfill.api.spec import Window
+from backfill.api.spec import MOST_OUTPUTS, Window
 from backfill.controller.jobs.job import OnProgress
 from backfill.controller.jobs.staged_outputs import StagedOutput, staged_outputs
+
+if TYPE_CHECKING:
+    from backfill.outputs.export import ExportUndo
+    from backfill.outputs.undo import Undo
 
 
 @dataclass(frozen=True, slots=True)
 class UndoResult:
     """What was undone, and why the rest was not."""
 
-    snapshots: Annotated[dict[str, int], Field(max_length=64)]
+    snapshots: Annotated[dict[str, int], Field(max_length=MOST_OUTPUTS)]
     """By output, the snapshot that undid its publication."""
     refused: str = ""
     """Why one could not be undone; empty if all were."""
+    exports: Annotated[tuple[str, ...], Field(max_length=MOST_OUTPUTS)] = ()
+    """Outputs whose exported files were removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +34,22 @@ class UndoJob:
     """Undoes the publications of a Backfill, the last one first."""
 
     staged: tuple[StagedOutput, ...]
-    snapshots: tuple[int, ...]
-    """The snapshots that published them."""
+    snapshots: tuple[int | None, ...]
+    """The snapshots that published them; None for those that were exported."""
     window: Window
 
     @classmethod
     def of(cls, backfill: Backfill) -> Self:
         """The job for a Backfill that has published something."""
-        published = {output.name: output.snapshot_id for output in backfill.status.outputs}
+        snapshots = {each.name: each.snapshot_id for each in published(backfill.status)}
         found = [
-            (staged, snapshot)
+            staged
             for staged in reversed(staged_outputs(backfill))
-            if (snapshot := published.get(staged.output.name)) is not None
+            if staged.output.name in snapshots
         ]
         return cls(
-            tuple(staged for staged, _ in found),
-            tuple(snapshot for _, snapshot in found),
+            tuple(found),
+            tuple(snapshots[staged.output.name] for staged in found),
             backfill.spec.window,
         )
 
@@ -50,19 +57,31 @@ class UndoJob:
         """May be repeated: what is undone already is left as it is. Nothing is undone unless all
         can be, as the tables are at the start.
         """
-        from backfill.outputs.undo import Undo
-
         undone: dict[str, int] = {}
+        removed: list[str] = []
         name = ""
         try:
             undos = []
             for staged, snapshot in zip(self.staged, self.snapshots, strict=True):
                 name = staged.output.name
-                undos.append(Undo(staged.output, staged.result, self.window, snapshot))
+                undos.append(_undo_of(staged, snapshot, self.window))
                 undos[-1].check()
             for staged, undo in zip(self.staged, undos, strict=True):
                 name = staged.output.name
-                undone[name] = undo.run()
+                by = undo.run()
+                if by is None:
+                    removed.append(name)
+                else:
+                    undone[name] = by
         except CanNotPublish as error:
-            return UndoResult(undone, f"{name}: {error}")
-        return UndoResult(undone)
+            return UndoResult(undone, f"{name}: {error}", tuple(removed))
+        return UndoResult(undone, exports=tuple(removed))
+
+
+def _undo_of(staged: StagedOutput, snapshot: int | None, window: Window) -> "Undo | ExportUndo":
+    from backfill.outputs.export import ExportUndo
+    from backfill.outputs.undo import Undo
+
+    if snapshot is None:
+        return ExportUndo(staged.output, staged.result)
+    return Undo(staged.output, staged.result, window, snapshot)
