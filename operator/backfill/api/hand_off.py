@@ -15,7 +15,7 @@ LIVE_NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 
 class HandOff(Model):
-    """How the state that history has built goes on with live traffic."""
+    """How the state that history has built is handed over to live traffic."""
 
     to: Literal["Live"]
     """Where the state goes on. ``Live``: with the Kafka topics of ``sources[].live``, each
@@ -62,14 +62,14 @@ _Shown = Annotated[str, BeforeValidator(shortened), Field(max_length=2304)]
 
 
 class HandedOverSource(Model):
-    """Where a source goes on in Kafka."""
+    """Where a source continues in Kafka."""
 
     model_config = {"extra": "ignore"}
 
     name: InputName
     """Name of the source."""
     topic: Annotated[_Shown, Field(max_length=1024)]
-    """Kafka topic in which it goes on."""
+    """Kafka topic in which the source continues."""
     partitions: _Count = 0
     """Number of partitions of the topic."""
     offsets: Annotated[dict[str, _Count], Field(max_length=MOST_SHOWN_PARTITIONS)] = Field(
@@ -85,7 +85,7 @@ class HandedOverSource(Model):
 
 
 class HandedOverQuery(Model):
-    """The state of a query, as it was handed over and as it goes on."""
+    """State of a query, as it was handed over and as it continues."""
 
     model_config = {"extra": "ignore"}
 
@@ -117,19 +117,19 @@ class HandOffStatus(Model):
     history_end: Time | None = None
     """End of history: right after the newest row of all sources when the plan was made."""
     kept_until: Time | None = None
-    """Until when Kafka keeps the records that come after history at least, by ``retention.ms`` of
-    the topics. Set when the driver starts its queries; unset if Kafka keeps them for good, or does
-    not say.
+    """Until when Kafka keeps the records that follow history at least, by ``retention.ms`` of the
+    topics. Set when the driver starts its queries; unset if Kafka keeps them for good, or the
+    retention is unknown.
     """
     starting_timestamp: Time | None = None
-    """Time of the oldest records that the live application reads, of sources that go on by
-    timestamp; those that are in the tables are read twice. Set when the driver starts its queries;
-    unset if all sources go on by offsets.
+    """Time of the oldest records that the live application reads, for sources that continue by
+    timestamp. Records that the tables already have are read twice. Set when the driver starts its
+    queries; unset if all sources continue by offsets.
     """
     repeated_in: Annotated[tuple[_Shown, ...], Field(max_length=MOST_HANDED_OVER)] | None = None
     """Queries not known to drop the records that are read twice; null if there are none."""
     sources: Annotated[tuple[HandedOverSource, ...], Field(max_length=MOST_HANDED_OVER)] = ()
-    """Where each source goes on. Empty until the checkpoints are written."""
+    """Where each source continues in Kafka. Empty until the checkpoints are written."""
     queries: Annotated[tuple[HandedOverQuery, ...], Field(max_length=MOST_HANDED_OVER)] = ()
     """The state of each query. Empty until the checkpoints are written."""
     seconds: _Seconds | None = None

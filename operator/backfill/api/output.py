@@ -117,7 +117,7 @@ class Publish(Model):
     approval: Literal["Automatic", "Manual"] | None = None
     """``Automatic``: publish as soon as the result is complete. ``Manual``: wait for approval
     first. Default: ``Manual`` for modes ``Replace`` and ``Upsert`` without ``validate`` against
-    ``Production``, which take away rows that nothing was compared with; otherwise ``Automatic``.
+    ``Production``, which remove rows that nothing was compared with; otherwise ``Automatic``.
     May change at any time to ``Manual``, but not to ``Automatic`` once the plan is made.
     """
     incomplete: Literal["Wait", "Publish"] = "Wait"

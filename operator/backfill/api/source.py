@@ -59,7 +59,7 @@ class KafkaColumns(Model):
     """Column with the Kafka partition. Required by ordering policy ``Strict``."""
     offset_column: ColumnName | None = None
     """Column with the Kafka offset. Required by ordering policy ``Strict``. With both columns,
-    condition ``InputComplete`` also says which offsets are missing, or there twice.
+    condition ``InputComplete`` also says which offsets are missing, or occur twice.
     """
     drop_duplicates: bool = False
     """Whether to read only one of several rows with the same Kafka partition and offset, which
@@ -217,8 +217,8 @@ class Source(Model):
     allow_incomplete: bool = False
     """Whether publish modes ``Replace`` and ``Upsert`` may use this source although rows of the
     window, its warm-up or its drain are missing from the table, as condition ``InputComplete``
-    says. Otherwise such a Backfill is refused before anything runs, since it would take away rows
-    of production without computing them anew. Modes ``Append`` and ``None`` only get a warning.
+    says. Otherwise such a Backfill is refused before anything runs, because it would remove rows of
+    production without computing them anew. Modes ``Append`` and ``None`` only get a warning.
     """
     live: Live | None = None
     """Input that the source replaces in production, for an unmodified application."""

@@ -195,8 +195,8 @@ class OutputStatus(Model):
     match: Annotated[str, Field(max_length=16)] | None = None
     """Percentage of rows that match, rounded down; unset if they were not compared."""
     comparison: Comparison | None = None
-    """How the result compares with production, or with the reference. Unset before that, and
-    without ``validate``.
+    """How the result compares with production, or with the reference. Unset until it has been
+    compared, and without ``validate``.
     """
 
     @property
@@ -260,8 +260,8 @@ class Cost(Model):
     machine counts as one executor.
     """
     bytes_read: int = 0
-    """Compressed bytes of the steps that are committed. What an attempt has read in vain is not
-    among them.
+    """Compressed bytes of the committed steps. What attempts have read without committing it is
+    not counted.
     """
     counted_until: Time | None = None
     """Up to when the time is counted."""
@@ -349,11 +349,11 @@ class DecisionStatus(Model):
     by: Annotated[str, Field(max_length=1024)]
     """Who decided."""
     by_verified: bool = False
-    """Whether the API server has checked the name. Otherwise it is as claimed."""
+    """Whether the API server has verified ``by``. If not, it is what the client claimed."""
     at: Time
     """When it was decided."""
     reason: DecisionReason = ""
-    """Why."""
+    """Reason given for the decision."""
     number: int = 1
     """Number of the request to undo, counted from 1."""
     refused: Message = ""
@@ -424,7 +424,7 @@ class BackfillStatus(Model):
     made.
     """
     result: ResultId | None = None
-    """Digest of what is staged for all outputs, which decisions about it name. Unset until all
+    """Digest of what is staged for all outputs. Decisions name the result by it. Unset until all
     steps are committed.
     """
     decision: DecisionStatus | None = None

@@ -133,13 +133,15 @@ ManifestNamespace = Annotated[
     typer.Option(
         "--namespace",
         "-n",
-        help="Namespace. Default: that of the SparkApplication, or with its name the context's.",
+        help="Namespace. Default: that of the SparkApplication in FILE; for NAME, the context's.",
     ),
 ]
 
-Reason = Annotated[str, typer.Option("--reason", help="Why; recorded in the status.")]
+Reason = Annotated[
+    str, typer.Option("--reason", help="Reason for the decision, recorded in the status.")
+]
 RequiredReason = Annotated[
-    str, typer.Option("--reason", help="Why; recorded in the status. Required.")
+    str, typer.Option("--reason", help="Reason for the decision, recorded in the status.")
 ]
 
 app = typer.Typer(
@@ -179,10 +181,11 @@ def init(
     namespace: ManifestNamespace = None,
     main_file: MainFile = None,
 ) -> None:
-    """Propose a Backfill: run the application's main program until its queries start, without
-    running them, find its tables in the catalogs, and write a manifest with comments. Lines with
-    `TODO` say what could not be found out. What the program does besides its queries, such as
-    statements of spark.sql at its start, happens for real.
+    """Propose a Backfill for an application, as a manifest with comments.
+
+    Runs the application's main program until its queries start, without running them, and finds
+    its tables in the catalogs. Lines with `TODO` say what could not be found out. What the program
+    does besides its queries, such as statements of spark.sql at its start, happens for real.
     """
     from backfill.cli.installed import SPARK, TABLES, require
 
@@ -201,8 +204,9 @@ def plan(
     *,
     explain: ExplainOption = False,
 ) -> None:
-    """Show what a backfill would read and in which steps, and report any problems. Nothing is
-    stored, and without `--explain` nothing is run.
+    """Show what a backfill would read and in which steps, and report any problems.
+
+    Nothing is stored, and without `--explain` nothing is run.
     """
     from backfill.cli.dry_run import show_plan
 
@@ -224,8 +228,9 @@ def status(
     output: LinesOption = Output.TEXT,
     namespace: Namespace = None,
 ) -> None:
-    """Show the progress of a backfill, what happened, and what to do next. Without a name, list all
-    backfills.
+    """Show the progress of a backfill, what happened, and what to do next.
+
+    Without a name, list all backfills.
     """
     from backfill.cli.commands import Context
     from backfill.cli.status import show_all, show_one
@@ -290,8 +295,9 @@ def reject(
     output: OutputOption = Output.TEXT,
     namespace: Namespace = None,
 ) -> None:
-    """Reject a result that is waiting for approval, which ends the backfill. The result stays in
-    its branch until the backfill is removed.
+    """Reject a result that is waiting for approval, which ends the backfill.
+
+    The result stays in its branch until the backfill is removed.
     """
     _decide(target, "Reject", reason, state_dir, output, namespace)
 
@@ -304,8 +310,9 @@ def undo(
     namespace: Namespace = None,
     reason: Reason = "",
 ) -> None:
-    """Undo what a backfill has published, unless the tables were changed there since then. Exit
-    status 1 says that it was not undone, and why.
+    """Undo what a backfill has published, unless others have changed the same rows since.
+
+    With exit status 1 it was not undone; the message says why.
     """
     _decide(target, "Undo", reason, state_dir, output, namespace)
 

@@ -17,4 +17,6 @@ SampledOutput = Annotated[
     str | None,
     typer.Option("--of", metavar="OUTPUT", help="Name of the output. Needed if there are several."),
 ]
-SampledRows = Annotated[int, typer.Option("--rows", min=1, max=1000, help="Most rows to show.")]
+SampledRows = Annotated[
+    int, typer.Option("--rows", min=1, max=1000, help="Maximum number of rows to show.")
+]

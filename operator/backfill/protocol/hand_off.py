@@ -54,12 +54,12 @@ class HandOffSettings(Model):
 
 
 class HandOffSource(Model):
-    """Where a source goes on in Kafka."""
+    """Where a source continues in Kafka."""
 
     source: InputName
     """Name of the source."""
     topic: Annotated[str, Field(max_length=249)]
-    """Kafka topic in which it goes on."""
+    """Kafka topic in which the source continues."""
     partitions: Count
     """Number of partitions of the topic."""
     offsets: Annotated[

@@ -28,11 +28,11 @@ IN_THE_OPERATOR, IDLE = (
     for name in ("longest_seconds", "idle_seconds")
 )
 WAITS = {
-    "a Spark operator that takes up the child": [pending.UNTAKEN_LIMIT],
+    "a Spark operator that picks up the child": [pending.UNTAKEN_LIMIT],
     "a driver pod of a child that was submitted": [pending.SUBMITTED_LIMIT],
     "room on a node": [pending.UNSCHEDULED_LIMIT],
     "an image that cannot be pulled": [pending.BROKEN_LIMIT],
-    "a pod on a node that starts": [pending.STARTING_LIMIT],
+    "a pod that has a node and is starting": [pending.STARTING_LIMIT],
     "the first report": [timedelta(seconds=silence.FIRST_REPORT_LIMIT_SECONDS)],
     "a driver that was asked to stop": [stopping.STOP_LIMIT],
     "a driver that was killed": [attempts.END_LIMIT],

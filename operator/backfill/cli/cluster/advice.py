@@ -57,7 +57,7 @@ def next_step(backfill: Backfill, place: Place, now: datetime) -> Advice | None:
     if _stalled(backfill):
         return Advice("fix the problem above; the operator then continues automatically")
     if backfill.spec.suspend:
-        return Advice("it is suspended; go on with:", (place.command("resume", name),))
+        return Advice("it is suspended; resume with:", (place.command("resume", name),))
     if _waits_for_approval(backfill):
         return Advice(
             "look at the result in the branch, then publish or drop it with:",

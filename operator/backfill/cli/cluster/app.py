@@ -161,8 +161,9 @@ def plan(
     *,
     output: PlanOption = Output.TEXT,
 ) -> None:
-    """Show what a Backfill reads and in which steps. For a FILE, check whether the cluster would
-    accept it; nothing is stored.
+    """Show what a Backfill reads and in which steps.
+
+    For a FILE, check whether the cluster would accept it; nothing is stored.
     """
     from backfill.cli.cluster.plan import show_plan
     from backfill.cli.cluster.plan_check import check_file
@@ -224,11 +225,14 @@ def approve(
     where: Where,
     target: Name,
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Why; recorded in the status.")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", help="Reason for the decision, recorded in the status.")
+    ] = "",
     output: ChangeOption = Output.TEXT,
 ) -> None:
-    """Approve a result that is waiting for approval, so that it is published. Needs the permission
-    to create BackfillDecisions.
+    """Approve a result that is waiting for approval, and publish it.
+
+    Needs the permission to create BackfillDecisions.
     """
     from backfill.cli.cluster.decide import approve_one
 
@@ -241,11 +245,15 @@ def reject(
     where: Where,
     target: Name,
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Why; recorded in the status. Required.")],
+    reason: Annotated[
+        str, typer.Option("--reason", help="Reason for the decision, recorded in the status.")
+    ],
     output: ChangeOption = Output.TEXT,
 ) -> None:
-    """Reject a result that is waiting for approval, which ends the Backfill. The result stays in
-    its branch until the Backfill is removed. Needs the permission to create BackfillDecisions.
+    """Reject a result that is waiting for approval, which ends the Backfill.
+
+    The result stays in its branch until the Backfill is removed. Needs the permission to create
+    BackfillDecisions.
     """
     from backfill.cli.cluster.decide import reject_one
 
@@ -258,14 +266,18 @@ def undo(
     where: Where,
     target: Name,
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Why; recorded in the status.")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", help="Reason for the decision, recorded in the status.")
+    ] = "",
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait until it is undone, or refused.")
     ] = True,
     output: ChangeOption = Output.TEXT,
 ) -> None:
-    """Undo what a Backfill has published, unless the tables were changed there since then. Needs
-    the permission to create BackfillDecisions. Exit status 1 says that it was not undone, and why.
+    """Undo what a Backfill has published, unless others have changed the same rows since.
+
+    Needs the permission to create BackfillDecisions. With exit status 1 it was not undone; the
+    message says why.
     """
     from backfill.cli.cluster.decide import undo_one
 
@@ -298,6 +310,7 @@ def sample(
     rows: SampledRows = 5,
 ) -> None:
     """Show some rows of the staged result, and production's rows with the same keys beside them.
+
     Tables are opened from this machine, with its PyIceberg configuration.
     """
     from backfill.cli.sample import show_sample
@@ -367,8 +380,9 @@ def render(
     *,
     output: FormatOption = Format.YAML,
 ) -> None:
-    """Print the manifests of the next attempt: the SparkApplication, and the ConfigMap that it
-    mounts.
+    """Print the manifests of the next attempt.
+
+    These are the SparkApplication and the ConfigMap that it mounts.
     """
     from backfill.cli.cluster.rendering import show_manifests
 

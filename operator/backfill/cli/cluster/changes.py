@@ -31,7 +31,7 @@ def suspend_one(place: Place, name: str, out: Console) -> None:
         return
     place.change(backfill, [_set(_SUSPEND, True)])
     when = "stopping after the steps in progress; committed steps are kept"
-    say(out, f"{name}: {when}. Go on with: {place.command('resume', name)}")
+    say(out, f"{name}: {when}. Resume with: {place.command('resume', name)}")
 
 
 def resume_one(place: Place, name: str, out: Console) -> None:
