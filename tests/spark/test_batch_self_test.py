@@ -21,7 +21,7 @@ from backfill.runtime.batch.self_test import unusable
 @pytest.fixture
 def source(spark: SparkSession) -> Iterator[DataFrame]:
     yield streams(spark, {"events": "k int, t timestamp"})("events")
-    unusable.cache_clear()
+    self_test._tried.cache_clear()
 
 
 def break_nodes(monkeypatch: pytest.MonkeyPatch) -> str:
@@ -68,7 +68,7 @@ def forget_sizes(monkeypatch: pytest.MonkeyPatch) -> str:
 def test_what_does_not_work_is_named_and_the_query_is_a_stream_if_it_may_be(
     spark: SparkSession, source: DataFrame, monkeypatch: pytest.MonkeyPatch, broken: Any
 ) -> None:
-    unusable.cache_clear()
+    self_test._tried.cache_clear()
     why = f"batch jobs do not work with Spark {spark.version}: {broken(monkeypatch)}"
     query = source.withWatermark("t", "1 minute").groupBy(F.window("t", "1 hour")).count()
     target: Any = SimpleNamespace(query="q", staged=None, output=SimpleNamespace())

@@ -4,6 +4,7 @@ must be noticed before a query depends on it.
 """
 
 import logging
+import threading
 from functools import lru_cache
 
 from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +28,7 @@ _COLUMNS = "k int, t timestamp"
 _SIZE_BYTES = 2**40
 _ROWS = "select k, timestamp'2024-01-01' as t, 0L as {} from values (1), (2), (3) as rows(k)"
 
+_trying = threading.Lock()
 _log = logging.getLogger(__name__)
 
 
@@ -34,12 +36,22 @@ class _Differs(Exception):  # noqa: N818 - named as the answer that it is
     """A plan gives something else than it should."""
 
 
-@lru_cache(maxsize=1)
+def try_early(spark: SparkSession) -> None:
+    """Starts trying in a thread, while the application still builds its queries."""
+    threading.Thread(target=unusable, args=(spark,), name="backfill-self-test", daemon=True).start()
+
+
 def unusable(spark: SparkSession) -> str | None:
     """Why queries cannot be run as batch jobs with this Spark, with its version; None if they can.
 
-    No job is run. The source's format must be known to the session.
+    No job is run, and a session is tried once. The source's format must be known to it.
     """
+    with _trying:
+        return _tried(spark)
+
+
+@lru_cache(maxsize=1)
+def _tried(spark: SparkSession) -> str | None:
     try:
         _try_plans(spark)
     except Exception as error:

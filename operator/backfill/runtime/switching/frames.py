@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from backfill.runtime.batch.self_test import try_early
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.data_source import source_frame
 from backfill.runtime.source.warm_up import warm_up
@@ -45,8 +46,11 @@ class SourceFrames:
             for session, maker, name, frame in self._made:
                 if session is spark and maker is make and name == source:
                     return frame
-            if not self._made:
-                warm_up(spark, streams=self._settings.execution == "Streaming")
+            first, streams = not self._made, self._settings.execution == "Streaming"
+            if first:
+                warm_up(spark, streams=streams)
             frame = make(spark, self._settings, source)
+            if first and not streams and self._settings.hand_off is None:
+                try_early(spark)
             self._made.append((spark, make, source, frame))
             return frame
