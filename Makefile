@@ -17,7 +17,7 @@ help: ## List the targets
 install: ## Make the virtual environment in .venv and check for Java 17+
 	@sh scripts/install.sh
 
-demo: install ## Run a real backfill on real data, end to end (results in .demo/)
+demo: install $(CLASSES) ## Run a real backfill on real data, end to end (results in .demo/)
 	@$(PY) examples/demo/demo.py
 
 test: install $(CLASSES) ## Run the tests: units, Spark, and whole runs compared with an oracle

@@ -4,6 +4,7 @@ before.
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from backfill.api.application import Application
 from backfill.api.errors import Problem
 from backfill.api.pods import Overrides
 from backfill.controller.driver import DriverState, Launch
+from backfill.controller.local import spark_conf
 from backfill.controller.local.driver import LocalBackend
 from backfill.controller.local.java import find_java
 from backfill.controller.local.processes import group_members
@@ -287,3 +289,18 @@ def test_without_a_java_that_is_new_enough_one_line_says_what_to_do(
 
 def test_a_missing_main_program_is_an_obstacle(drivers: Drivers) -> None:
     assert any("/app/main.py" in str(problem) for problem in drivers.backend().obstacles())
+
+
+def test_java_loads_its_classes_from_an_archive_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "of two words" / "classes.jsa"
+    monkeypatch.setattr(spark_conf, "_CLASSES", archive)
+    key = "spark.driver.extraJavaOptions"
+    assert local_conf(APPLICATION, Overrides()).enforced[key] == "-XX:+UseParallelGC"
+    archive.parent.mkdir()
+    archive.touch()
+    options = local_conf(APPLICATION, Overrides()).enforced[key]
+    assert shlex.split(options)[:2] == ["-XX:+UseParallelGC", f"-XX:SharedArchiveFile={archive}"]
+    given = APPLICATION.model_copy(update={"spark_conf": {key: "-Xss8m"}})
+    assert local_conf(given, Overrides()).enforced[key] == "-Xss8m"
