@@ -85,6 +85,10 @@ class InputAwaited(InvalidPlanInput):
     """Rows are missing from the tables, and no plan is made while they are waited for."""
 
 
+class NotExtended(BackfillError):
+    """A plan stays as it is, because its tables have no newer rows, or these cannot follow."""
+
+
 class SpecChanged(BadInput):
     """A Backfill of this name exists with another spec, or has begun with another program."""
 

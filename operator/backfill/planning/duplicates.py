@@ -164,17 +164,30 @@ class Seen:
 _EMPTY = np.zeros(_CHUNK // 8, np.uint8)
 
 
-def _find(table: PinnedTable, splits: pa.Table) -> _Duplicates:
-    """The duplicates among the rows that a source's splits read."""
-    opened = OpenTable(
+def kafka_positions(table: PinnedTable, splits: pa.Table) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """Kafka partitions and offsets of the rows that a source's splits read, some at a time.
+
+    Raises:
+        InvalidPlanInput: a file cannot be read.
+    """
+    for _, rows in _read(_opened(table), splits, table.field):
+        yield rows.partitions.cast(pa.int64()), rows.offsets.cast(pa.int64())
+
+
+def _opened(table: PinnedTable) -> OpenTable:
+    return OpenTable(
         source=table.source,
         schema=table.schema,
         name_mapping=table.table.name_mapping(),
         io=table.table.io,
         row_filter=bind(table.schema, table.row_filter, case_sensitive=True),
     )
+
+
+def _find(table: PinnedTable, splits: pa.Table) -> _Duplicates:
+    """The duplicates among the rows that a source's splits read."""
     found, seen = _Duplicates(), Seen()
-    for number, rows in _read(opened, splits, table.field):
+    for number, rows in _read(_opened(table), splits, table.field):
         known = pc.and_(rows.partitions.is_valid(), rows.offsets.is_valid())
         first = seen.first(
             rows.partitions.filter(known).cast(pa.int64()).to_numpy(),

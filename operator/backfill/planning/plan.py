@@ -141,6 +141,10 @@ class PlanInputs(Model):
     """Sources, in the order of the resource."""
     static_tables: Checked[StaticInput] = ()
     """Static tables, in the order of the resource."""
+    extends: "PlanInputs | None" = None
+    """What the plan was made from that this one extends: its steps are the first ones of this
+    plan, and the others read rows that were committed later. None for a Backfill's first plan.
+    """
 
     @property
     def read_start_us(self) -> int:
@@ -162,7 +166,13 @@ class PlanInputs(Model):
         return {source.name: source.timestamp_column for source in self.sources}
 
     def plan_id(self) -> str:
-        """The plan's id: 16 hexadecimal digits of the SHA-256 of the canonical JSON."""
+        """The plan's id: that of the first plan, since checkpoints, branches and reports go on."""
+        return self.own_id() if self.extends is None else self.extends.plan_id()
+
+    def own_id(self) -> str:
+        """ID of this plan alone, which may extend others: 16 hexadecimal digits of the SHA-256 of
+        the canonical JSON.
+        """
         canonical = json.dumps(self.to_manifest(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
@@ -262,14 +272,14 @@ class PlanHeader(Model):
     """The header of a plan."""
 
     plan_id: str
-    """ID of the plan: the hash of ``inputs``."""
+    """ID of the plan: the hash of ``inputs``, or of those of the first plan that it extends."""
     inputs: PlanInputs
     """What the plan was made from."""
     step_starts_us: Checked[int]
     """Start of each step, strictly increasing. No row of the step, of any source, is older. With
     ``Strict``, a row that arrived after one with a greater timestamp and a smaller offset is read
     together with that row, and may be older by any time, but by at most ``allowedLateness`` older
-    than a row of an earlier step.
+    than a row of an earlier step. So may rows of the first step by which a plan was extended.
     """
     step_ends_us: Checked[int]
     """End of each step (exclusive): at most half of ``maxMisalignment`` after its start, and not
@@ -454,7 +464,7 @@ def write_plan(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    directory = plan_directory(workspace, header.plan_id)
+    directory = plan_directory(workspace, header.inputs.own_id())
     buffer = io.BytesIO()
     with pq.ParquetWriter(buffer, splits_schema(), compression="zstd") as writer:
         for part in splits:
@@ -465,9 +475,15 @@ def write_plan(
     return directory
 
 
-def plan_directory(workspace: Workspace, plan_id: str) -> Workspace:
-    """Directory of a plan."""
-    return workspace.child("plans", plan_id)
+def plan_directory(workspace: Workspace, own_id: str) -> Workspace:
+    """Directory of a plan, by :meth:`PlanInputs.own_id`."""
+    return workspace.child("plans", own_id)
+
+
+def extended_plan(directory: Workspace, inputs: PlanInputs) -> Workspace:
+    """Directory of the plan that the one in a directory extends."""
+    assert inputs.extends is not None, "it extends one"
+    return directory.beside(inputs.own_id(), inputs.extends.own_id())
 
 
 def read_header(directory: Workspace) -> PlanHeader:

@@ -79,7 +79,7 @@ def make_plan(
         InvalidPlanInput: with the problems of all sources and of the workspace together.
     """
     pinned, problems = _each(
-        lambda catalogs, number: pin(catalogs, spec.sources[number], _field(number)),
+        lambda catalogs, number: pin(catalogs, spec.sources[number], source_field(number)),
         len(spec.sources),
     )
     static, of_static = _each(
@@ -99,7 +99,7 @@ def make_plan(
     if read is not None:  # only now it is known where the plan ends
         refuse_empty(read, inputs, pinned)
         inputs = inputs.ending_at(newest_us(read) + 1)
-    directory = plan_directory(workspace, inputs.plan_id())
+    directory = plan_directory(workspace, inputs.own_id())
     if directory.exists(HEADER_FILE):
         header = read_header(directory)
         if awaits_input:
@@ -120,7 +120,7 @@ def make_plan(
 def _refuse_incomplete(checks: Sequence[InputCheck], inputs: PlanInputs, now: datetime) -> None:
     read_end = from_us(inputs.read_end_us)
     problems = [
-        Problem(f"{_field(number)}.table", f"{source.table}: {missing}")
+        Problem(f"{source_field(number)}.table", f"{source.table}: {missing}")
         for number, (source, check) in enumerate(zip(inputs.sources, checks, strict=True))
         for missing in check.at(now, read_end).awaited
     ]
@@ -138,7 +138,7 @@ def verify_snapshots(header: PlanHeader) -> None:
     """
     sources, static = header.inputs.sources, header.inputs.static_tables
     _, problems = _each(
-        lambda catalogs, number: check_pinned(catalogs, sources[number], _field(number)),
+        lambda catalogs, number: check_pinned(catalogs, sources[number], source_field(number)),
         len(sources),
     )
     problems += _each(
@@ -159,13 +159,13 @@ def verify_files(header: PlanHeader, workspace: Workspace) -> None:
     Raises:
         InvalidPlanInput: files cannot be read; names each.
     """
-    directory = plan_directory(workspace, header.plan_id)
+    directory = plan_directory(workspace, header.inputs.own_id())
     if sum(source.files for source in header.sources) > MOST_FILES_OPENED:
         return
     catalogs = Catalogs()
     problems: list[Problem] = []
     for number, source in enumerate(header.inputs.sources):
-        field = f"{_field(number)}.table"
+        field = f"{source_field(number)}.table"
         table = catalogs.load_table(source.table, field)
         files, schema = read_files(directory, source.name), table.schemas()[source.schema_id]
         found = unreadable_files(partial(open_file, table.io), files, schema, table.name_mapping())
@@ -189,15 +189,16 @@ def protect_snapshots(spec: BackfillSpec, header: PlanHeader, owner: str) -> Non
     """
     for number, (wish, pinned) in enumerate(zip(spec.sources, header.inputs.sources, strict=True)):
         if wish.snapshot.protect:
-            protect(pinned, f"{_tags_of(owner)}{wish.name}", _field(number))
+            protect(pinned, f"{tags_of(owner)}{wish.name}", source_field(number))
 
 
 def release_snapshots(spec: BackfillSpec, owner: str) -> None:
     """Removes the tags of a Backfill."""
-    unprotect((source.table for source in spec.sources if source.snapshot.protect), _tags_of(owner))
+    unprotect((source.table for source in spec.sources if source.snapshot.protect), tags_of(owner))
 
 
-def _tags_of(owner: str) -> str:
+def tags_of(owner: str) -> str:
+    """Start of the tags of a Backfill."""
     return f"backfill/{owner}/"
 
 
@@ -225,7 +226,8 @@ def plan_inputs(
     )
 
 
-def _field(number: int) -> str:
+def source_field(number: int) -> str:
+    """Path of a source in the resource."""
     return f"spec.sources[{number}]"
 
 

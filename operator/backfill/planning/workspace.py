@@ -59,6 +59,14 @@ class Workspace:
         own = posixpath.join(self.own, *parts) if self.own else ""
         return replace(self, uri=posixpath.join(self.uri, *parts), own=own)
 
+    def beside(self, name: str, other: str) -> "Workspace":
+        """The directory ``other`` beside this one, which is called ``name``."""
+        return replace(
+            self,
+            uri=f"{self.uri.rstrip('/').removesuffix(name)}{other}",
+            own=f"{self.own.removesuffix(name)}{other}" if self.own else "",
+        )
+
     @property
     def for_spark(self) -> str:
         """The URI for Spark: Hadoop uses the scheme ``s3a`` where others use ``s3``."""

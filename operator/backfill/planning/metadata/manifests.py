@@ -30,6 +30,7 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
 )
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, TimestampNanoType
 from pyiceberg.utils.schema_conversion import LOGICAL_FIELD_TYPE_MAPPING
@@ -314,7 +315,7 @@ class ManifestScan:
 
     def _manifests(self) -> list[ManifestFile]:
         try:
-            listed = self._pinned.snapshot.manifests(self._pinned.table.io)
+            listed = self._listed()
         except (OSError, ValueError) as error:
             raise self._unreadable(str(self._pinned.snapshot.manifest_list), error) from error
         chosen = []
@@ -325,6 +326,12 @@ class ManifestScan:
             elif manifest.content == ManifestContent.DATA:
                 self._skipped.append(manifest)
         return chosen
+
+    def _listed(self) -> list[ManifestFile]:
+        io, appends = self._pinned.table.io, self._pinned.appends
+        if appends is None:
+            return self._pinned.snapshot.manifests(io)
+        return [manifest for each in appends for manifest in manifests_of(each, io)]
 
     def _in_order(self, io: FileIO, manifests: list[ManifestFile]) -> Iterator[_Columns]:
         with ThreadPoolExecutor(_READERS) as pool:
@@ -396,8 +403,13 @@ class ManifestScan:
                 io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[3], {2: DataFile}
             ) as entries:
                 for entry in entries:
-                    status, _, sequence, _, file = entry._data
-                    if status != ManifestEntryStatus.DELETED:
+                    status, snapshot, sequence, _, file = entry._data
+                    if self._pinned.appends is not None:
+                        added = status == ManifestEntryStatus.ADDED
+                        wanted = added and snapshot in {None, manifest.added_snapshot_id}
+                    else:
+                        wanted = status != ManifestEntryStatus.DELETED
+                    if wanted:
                         yield file, manifest.sequence_number if sequence is None else sequence
         except (OSError, ValueError) as error:
             raise self._unreadable(manifest.manifest_path, error) from error
@@ -474,6 +486,15 @@ class ManifestScan:
                 "check the store's credentials; if the file is gone, choose a newer snapshot",
             )
         )
+
+
+def manifests_of(snapshot: Snapshot, io: FileIO) -> list[ManifestFile]:
+    """The manifests that a snapshot has added."""
+    return [
+        manifest
+        for manifest in snapshot.manifests(io)
+        if manifest.added_snapshot_id == snapshot.snapshot_id
+    ]
 
 
 def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

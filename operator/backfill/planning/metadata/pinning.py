@@ -33,6 +33,8 @@ class PinnedTable:
     timestamp: NestedField
     row_filter: BooleanExpression
     source: SourceInput
+    appends: tuple[Snapshot, ...] | None = None
+    """Snapshots that have appended the files that are read; None for all files of the snapshot."""
 
 
 def pin(catalogs: Catalogs, source: Source, field: str) -> PinnedTable:

@@ -13,7 +13,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import to_us
 from backfill.iceberg.timestamps import describe_us
-from backfill.planning.plan import Split, read_header, read_splits_of_steps
+from backfill.planning.plan import Split, extended_plan, read_header, read_splits_of_steps
+from backfill.planning.recorded_offsets import offsets_file, read_offsets
 from backfill.planning.rows.row_selection import column_at, kafka_field_ids, path_of
 from backfill.planning.rows.table import SourceTable, load_source_table
 from backfill.planning.workspace import Workspace
@@ -69,14 +70,18 @@ def offsets_after_history(plan: Workspace, source: str, kept: Workspace) -> Offs
         InvalidPlanInput: a row has no partition or offset, or a file cannot be read.
     """
     header = read_header(plan)
-    name = f"_offsets-{header.plan_id}-{source}.json"
-    known = _recorded(kept, name)
+    name = offsets_file(header.inputs.own_id(), source)
+    known = read_offsets(kept, name)
     if known is not None:
         return known
     described = next(each for each in header.inputs.sources if each.name == source)
     table = load_source_table(described)
-    files = files_of(plan, source)
-    found: dict[int, int] = {}
+    found, steps = dict[int, int](), range(header.steps)
+    if header.inputs.extends is not None:
+        before = extended_plan(plan, header.inputs)
+        found |= offsets_after_history(before, source, kept)
+        steps = range(read_header(before).steps, header.steps)
+    files = files_of(plan, source, steps)
     with ThreadPoolExecutor(READERS) as pool:
         for greatest in pool.map(lambda split: _greatest(table, split), files):
             for partition, offset in greatest.items():
@@ -103,14 +108,7 @@ def with_empty_partitions(
 
 def known_starts(plan_id: str, source: str, kept: Workspace) -> dict[int, int]:
     """By Kafka partition, where those without rows go on, as it was determined before."""
-    return _recorded(kept, _starts_file(plan_id, source)) or {}
-
-
-def _recorded(kept: Workspace, name: str) -> dict[int, int] | None:
-    """Offsets by Kafka partition that an earlier attempt has kept; None if none has."""
-    if not kept.exists(name):
-        return None
-    return {int(each): offset for each, offset in json.loads(kept.read(name)).items()}
+    return read_offsets(kept, _starts_file(plan_id, source)) or {}
 
 
 def _starts_file(plan_id: str, source: str) -> str:
@@ -221,6 +219,14 @@ def check_held(field: str, topic: str, following: Offsets, kafka: Mapping[int, H
         raise InvalidPlanInput(problems)
 
 
+def still_held(following: Offsets, kafka: Mapping[int, Held]) -> Offsets:
+    """These offsets, or the first ones after them that Kafka still holds."""
+    return {
+        each: max(offset, kafka[each].earliest) if each in kafka else offset
+        for each, offset in following.items()
+    }
+
+
 def kept_until_us(
     following: Offsets,
     kafka: Mapping[int, Held],
@@ -250,10 +256,10 @@ def _some(parts: list[str]) -> str:
     return ", ".join(parts[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def files_of(plan: Workspace, source: str) -> list[Split]:
-    """A split for each file of a source, with all rows that the plan reads of it."""
+def files_of(plan: Workspace, source: str, steps: range) -> list[Split]:
+    """A split for each file of a source, with all rows that these steps read of it."""
     files: dict[str, Split] = {}
-    for split in read_splits_of_steps(plan, range(read_header(plan).steps), source):
+    for split in read_splits_of_steps(plan, steps, source):
         known = files.get(split.path)
         files[split.path] = replace(split if known is None else _both(known, split), offsets=())
     return list(files.values())

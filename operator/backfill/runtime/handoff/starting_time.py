@@ -50,7 +50,7 @@ def starting_time_us(
         newest_us = int(kept.read(name))
     else:
         described = next(each for each in header.inputs.sources if each.name == source.name)
-        files = files_of(plan, source.name)
+        files = files_of(plan, source.name, range(header.steps))
         newest_us = _newest_us(source, field, described, files, start_us)
         kept.write(name, str(newest_us).encode())
     return max(start_us, newest_us - margin_us)
