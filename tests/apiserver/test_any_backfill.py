@@ -98,6 +98,7 @@ HAND_OFFS = some_of(
         "statePartitions": st.integers(1, 100_000),
         "name": st.sampled_from(["rmi", "rmi-live"]),
         "maxLag": DURATIONS,
+        "maxDistance": DURATIONS,
         "startingTimestampMargin": DURATIONS,
         "overrides": st.just({"executor": {"cores": 2}}),
     },

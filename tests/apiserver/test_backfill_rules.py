@@ -39,6 +39,10 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"window.end": "Live", "handOff": {"to": "Live", "startingTimestampMargin": "0s"}},
         "must be greater than zero; set it to the longest time that ingestion",
     ),
+    "history that goes on with rows without offsets": (
+        {"window.end": "Live", "handOff": {"to": "Live", "maxDistance": "10m"}},
+        "needs kafka.partitionColumn and offsetColumn of every source",
+    ),
     "a hand-off of a part of the rows": (
         {"window.end": "Live", "handOff": {"to": "Live"}, "sources.0.filter": "a = 1"},
         "filter and regions leave rows out of history",

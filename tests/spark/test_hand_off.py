@@ -438,7 +438,7 @@ admin.close()
 """
 
 
-def _rows(topic: str, first: int, end: int) -> Iterator[dict[str, Any]]:
+def rows_of(topic: str, first: int, end: int) -> Iterator[dict[str, Any]]:
     """Rows of a topic. Each fifth one is there twice, the second time some rows later, so that
     there are such ones on both sides of the cut.
     """
@@ -488,7 +488,7 @@ class Production:
     def produce_by_time(self, first: int, end: int) -> None:
         """The same for the source without offsets, by the time of each row."""
         file = self.directory / f"timed-{first}.json"
-        by_time.write_records(file, _rows("events", first, end))
+        by_time.write_records(file, rows_of("events", first, end))
         self.run(PRODUCE, str(file))
 
     def produce(self, first: int, end: int, topics: Mapping[str, str]) -> None:
@@ -504,7 +504,7 @@ class Production:
                 ),
             }
             for topic, source in topics.items()
-            for number, row in enumerate(_rows(source, first, end), first)
+            for number, row in enumerate(rows_of(source, first, end), first)
         ]
         file.write_text("\n".join(map(json.dumps, lines)))
         self.run(PRODUCE, str(file))
@@ -562,12 +562,12 @@ class History:
     def of(cls, directory: Path, catalog: Catalog, jars: Jars, broker: str) -> "History":
         catalog.create_namespace("default")
         for topic in PARTITIONS:
-            rows = list(_rows(topic, 0, HISTORY_ROWS))
+            rows = list(rows_of(topic, 0, HISTORY_ROWS))
             table = catalog.create_table(f"default.{topic}", schema=COLUMNS)
             for start in range(0, HISTORY_ROWS, 60):
                 table.append(pa.Table.from_pylist(rows[start : start + 60], schema=COLUMNS))
         timed = catalog.create_table(f"default.{by_time.SOURCE}", schema=by_time.COLUMNS)
-        ingested = by_time.ingested(_rows("events", 0, HISTORY_ROWS))
+        ingested = by_time.ingested(rows_of("events", 0, HISTORY_ROWS))
         timed.append(pa.Table.from_pylist(ingested, schema=by_time.COLUMNS))
         for name, schema in OUTPUTS.items():
             catalog.create_table(f"default.{name}", schema=schema)
@@ -625,7 +625,7 @@ class History:
             attempt=1,
             plan_id=self.header.plan_id,
             plan=plan_directory(
-                Workspace(str(self.directory / "workspace")), self.header.plan_id
+                Workspace(str(self.directory / "workspace")), self.header.inputs.own_id()
             ).uri,
             checkpoints=str(home / "checkpoints"),
             channel=str(home / "channel"),
@@ -733,7 +733,7 @@ def _check_read_twice(history: History, settings: RuntimeSettings) -> None:
     assert report is not None
     end = HISTORY_ROWS + LIVE_ROWS
     repeated = by_time.check_cut(
-        report, _rows("events", 0, HISTORY_ROWS), _rows("events", HISTORY_ROWS, end)
+        report, rows_of("events", 0, HISTORY_ROWS), rows_of("events", HISTORY_ROWS, end)
     )
     by_time.check_counted_twice(
         rows_in(home / "uninterrupted" / output),
@@ -763,7 +763,9 @@ def _check_offsets(report: HandOffReport | None, settings: RuntimeSettings) -> N
     assert report.written
     for source in (each for each in report.sources if each.topic in PARTITIONS):
         assert source.starting_timestamp is None
-        rows = Counter(str(row["kafka_partition"]) for row in _rows(source.topic, 0, HISTORY_ROWS))
+        rows = Counter(
+            str(row["kafka_partition"]) for row in rows_of(source.topic, 0, HISTORY_ROWS)
+        )
         empty = dict.fromkeys(map(str, range(KAFKA_PARTITIONS[source.topic])), 0)
         assert source.offsets == empty | rows
         if source.topic == "clicks":

@@ -8,12 +8,23 @@ import re
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from drivers import DEADLINE_SECONDS, assign, driver, run_applications, status
+from drivers import (
+    DEADLINE_SECONDS,
+    assign,
+    committed,
+    driver,
+    run_applications,
+    status,
+    wait_until,
+)
 from pyiceberg.catalog import Catalog
 from test_hand_off import (
+    COLUMNS,
     CREATE_TOPICS,
     HISTORY_ROWS,
     LIVE_ROWS,
@@ -21,11 +32,18 @@ from test_hand_off import (
     History,
     check_rows,
     production,
+    rows_of,
 )
 
+from backfill.api.spec import BackfillSpec
+from backfill.planning.extending import extend_plan
+from backfill.planning.plan import plan_directory
+from backfill.planning.planner import make_plan
+from backfill.planning.workspace import Workspace
 from backfill.protocol.hand_off import HandOffReport
 from backfill.runtime.handoff.place import MARKER
 from backfill.runtime.settings import RuntimeSettings
+from compacting import compact
 from kafka_broker import find_jars, kafka_broker
 
 _QUERIES = ("copies", "counts")
@@ -126,6 +144,64 @@ def kill_in_every_phase(attempts: Attempts) -> None:
     assert placed(attempts.second)
 
 
+class Growing:
+    """A table that gets half of history's rows while the other half is read, and is compacted
+    meanwhile. The driver that has read the first half is killed.
+    """
+
+    def __init__(self, history: History):
+        self._history = history
+        self._table = history.catalog.create_table("default.growing", schema=COLUMNS)
+        self._append(0, HISTORY_ROWS // 2)
+        source = history.spec.sources[0].to_manifest() | {"table": "lake.default.growing"}
+        fields = {"sources": [source], "maxMisalignment": "10m"}
+        spec = BackfillSpec.model_validate(history.spec.to_manifest() | fields)
+        header = make_plan(spec, self._workspace, parallelism=1)
+        self.history = replace(history, header=header, spec=spec)
+
+    @property
+    def _workspace(self) -> Workspace:
+        return Workspace(str(self._history.directory / "workspace"))
+
+    def read_and_extended(self) -> RuntimeSettings:
+        """The attempt that goes on with the rest, after one that was killed before the last step.
+        What it reads first is the step that was held back.
+        """
+        settings = self.history.settings("growing", TWO_QUERIES, _QUERIES, None)
+        held = self.history.header.steps - 1
+        assign(settings, self.history.header, held)
+        with driver(settings) as process:
+            wait_until(lambda: committed(settings) == held, process)
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self._append(HISTORY_ROWS // 2, HISTORY_ROWS * 3 // 4)
+        compact(self._table)
+        self._append(HISTORY_ROWS * 3 // 4, HISTORY_ROWS)
+        extended = extend_plan(
+            self.history.spec,
+            self.history.header,
+            self._workspace,
+            Workspace(settings.checkpoints),
+            owner="default/growing",
+            on_progress=lambda _: None,
+        )
+        assert extended.rows == HISTORY_ROWS
+        assert extended.steps > self.history.header.steps
+        again = settings.model_copy(
+            update={
+                "attempt": 2,
+                "plan": plan_directory(self._workspace, extended.inputs.own_id()).uri,
+                "scratch": f"{settings.scratch}-2",
+            }
+        )
+        assign(again, extended, extended.steps)
+        return again
+
+    def _append(self, first: int, end: int) -> None:
+        rows = list(rows_of("events", first, end))
+        self._table.append(pa.Table.from_pylist(rows, schema=COLUMNS))
+
+
 def files(directory: Path) -> set[str]:
     """What there is below a directory, without what is unique to a run. Of state it is only which
     kinds of files: when Spark makes a snapshot of it is a matter of time.
@@ -170,9 +246,12 @@ def test_a_driver_killed_in_every_phase_hands_over_what_an_undisturbed_one_does(
         attempts = Attempts(history, killed)
 
         kill_in_every_phase(attempts)
-        outcomes = run_applications(tmp_path, [attempts.settings, undisturbed])
+        growing = Growing(history)
+        extended = growing.read_and_extended()
+        outcomes = run_applications(tmp_path, [attempts.settings, undisturbed, extended])
 
-        assert [each[0] for each in outcomes] == ["Finished"] * 2, outcomes
+        assert [each[0] for each in outcomes] == ["Finished"] * 3, outcomes
+        assert same(status(extended).hand_off).sources == same(status(killed).hand_off).sources
         assert same(status(killed).hand_off) == same(status(undisturbed).hand_off)
         left, expected = (files(tmp_path / name / "live") for name in ("killed", "undisturbed"))
         assert left == expected
@@ -181,3 +260,7 @@ def test_a_driver_killed_in_every_phase_hands_over_what_an_undisturbed_one_does(
         live.run_file(main_file, str(main_file.parent / "uninterrupted"))
         live.run_file(main_file, *killed.arguments[1:])
         check_rows(history, killed)
+        main_file = Path(extended.main_file)
+        live.run_file(main_file, str(main_file.parent / "uninterrupted"))
+        live.run_file(main_file, *extended.arguments[1:])
+        check_rows(growing.history, extended)

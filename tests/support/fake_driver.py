@@ -11,7 +11,7 @@ time it is reached; ``crash_always_at``: every time; ``unsupported``: the progra
 redirected; ``start_seconds``: how long it takes before anything is reported; ``grace_seconds``: how
 long it goes on without a controller; ``matching`` and ``missing``: how results compare with
 production; ``crash_comparing``: before it says so, the first time; ``keeps_state``: it hands no
-state over.
+state over; ``offsets``: by Kafka partition, where every source goes on.
 """
 
 import fcntl
@@ -24,6 +24,7 @@ from pathlib import Path
 
 from backfill.api.validation import settings_digest
 from backfill.planning.plan import read_header
+from backfill.planning.recorded_offsets import offsets_file
 from backfill.planning.workspace import Workspace
 from backfill.protocol.atomic_files import replace_file
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE, DriverSettings
@@ -146,6 +147,9 @@ class FakeDriver:
 
     def run_steps(self) -> int:
         self.report("Starting")
+        for total in self.header.sources if "offsets" in self.wishes else ():
+            name = offsets_file(self.header.inputs.own_id(), total.name)
+            (self.checkpoints / name).write_text(json.dumps(self.wishes["offsets"]))
         self.report("Running")
         beat = time.monotonic()
         while self.committed <= self.header.steps:

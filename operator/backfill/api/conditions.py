@@ -52,6 +52,7 @@ class Reason(StrEnum):
     DRIVER_SILENT = "DriverSilent"
     DRIVER_TERMINATION_STUCK = "DriverTerminationStuck"
     REPLAYING = "Replaying"
+    EXTENDING = "Extending"
     BACKING_OFF = "BackingOff"
     SUSPENDING = "Suspending"
     SUSPENDED = "Suspended"

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, Field
 
 from backfill.api.base import Model, shortened
-from backfill.api.field_types import InputName
+from backfill.api.field_types import InputName, PlanId
 from backfill.api.pods import Overrides
 from backfill.api.quantities import Duration, Time
 
@@ -28,6 +28,13 @@ class HandOff(Model):
     behind in any partition plus the differences between clocks: records that are older, and not in
     the table, are lost. Records since then that are in the table are read twice, and queries must
     drop duplicates.
+    """
+    max_distance: Duration | None = None
+    """How long ago history may have ended when only its last step is left. If it ended earlier, it
+    is extended with the rows that have been appended to the tables since, which Kafka then need not
+    keep. This is repeated until history ends close enough, or not at least twice as close as the
+    time before. All sources need ``kafka.partitionColumn`` and ``kafka.offsetColumn``. Default:
+    history is not extended.
     """
     start: Literal["Prepare", "Deploy"] = "Prepare"
     """``Prepare``: the checkpoints are put where the application keeps them, and the Backfill has
@@ -55,6 +62,7 @@ class HandOff(Model):
 
 MOST_SHOWN_PARTITIONS: Final = 256
 MOST_HANDED_OVER: Final = 64
+MOST_EXTENSIONS: Final = 64
 _Count = Annotated[int, Field(ge=0, le=10**15)]
 _Seconds = Annotated[float, Field(ge=0, le=10**12)]
 _Shown = Annotated[str, BeforeValidator(shortened), Field(max_length=2304)]
@@ -109,13 +117,42 @@ class HandedOverQuery(Model):
     """How far the live application is behind Kafka, in seconds; null if unknown."""
 
 
+class HistoryExtension(Model):
+    """An extension of history with rows that were appended after the plan was made."""
+
+    model_config = {"extra": "ignore"}
+
+    plan_id: PlanId
+    """ID of the extended plan, and name of its directory beside that of ``planId``."""
+    at: Time
+    """When it was made."""
+    after: Time
+    """End of history before it."""
+    history_end: Time
+    """End of history with it."""
+
+
 class HandOffStatus(Model):
     """Observed state of the hand-off."""
 
     model_config = {"extra": "ignore"}
 
     history_end: Time | None = None
-    """End of history: right after the newest row of all sources when the plan was made."""
+    """End of history: right after the newest row of all sources when the plan was made, or was last
+    extended.
+    """
+    growing: Literal[True] | None = None
+    """Whether history may still be extended with newer rows, as ``maxDistance`` asks for. The last
+    step of the plan is not read meanwhile.
+    """
+    extensions: (
+        Annotated[tuple[HistoryExtension, ...], Field(max_length=MOST_EXTENSIONS)] | None
+    ) = None
+    """Extensions of history, the first one first; unset if there are none."""
+    complete_because: _Shown | None = None
+    """Why history is not extended any further. Unset without ``maxDistance``, and before that is
+    decided.
+    """
     kept_until: Time | None = None
     """Until when Kafka keeps the records that follow history at least, by ``retention.ms`` of the
     topics. Set when the driver starts its queries; unset if Kafka keeps them for good, or the

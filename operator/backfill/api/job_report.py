@@ -24,7 +24,7 @@ class JobReportSpec(Model):
     backfill: Name
     """Name of the Backfill that the job belongs to."""
     job: Annotated[str, Field(max_length=32)]
-    """The job: ``plan``, ``recover``, ``verify``, ``settle``, ``publish``, ``undo`` or
+    """The job: ``plan``, ``extend``, ``recover``, ``verify``, ``settle``, ``publish``, ``undo`` or
     ``discard``."""
 
 

@@ -7,7 +7,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, field_validator
 
 from backfill.api.base import Message, Model, printable, shortened
 from backfill.api.conditions import Condition, ConditionType, Reason
-from backfill.api.field_types import InputName, TableName
+from backfill.api.field_types import InputName, PlanId, TableName
 from backfill.api.hand_off import HandOffStatus
 from backfill.api.quantities import Time
 from backfill.api.spec import MOST_OUTPUTS, MOST_SOURCES
@@ -19,7 +19,6 @@ ExecutionReason = Annotated[
     str, BeforeValidator(shortened), Field(max_length=MOST_REASON_CHARACTERS)
 ]
 """Text of a driver, which is shown to people: what steers a terminal is escaped."""
-PlanId = Annotated[str, Field(max_length=128)]
 WorkspaceUri = Annotated[str, Field(min_length=1, max_length=2048)]
 MOST_ATTEMPTS_KEPT: Final = 20
 ReportUri = Annotated[str, BeforeValidator(shortened), Field(max_length=2304)]
@@ -323,7 +322,7 @@ class JobRetry(Model):
     model_config = {"extra": "ignore"}
 
     job: Annotated[str, Field(max_length=32)]
-    """The job: ``plan``, ``recover``, ``verify``, ``settle``, ``publish``,
+    """The job: ``plan``, ``extend``, ``recover``, ``verify``, ``settle``, ``publish``,
     ``undo`` or ``discard``."""
     failures: int
     """Number of consecutive failures."""
@@ -436,6 +435,12 @@ class BackfillStatus(Model):
     describe the stages of the Backfill; ``Ready``, ``Reconciling`` and ``Stalled`` summarize them
     for other tools.
     """
+
+    @property
+    def newest_plan_id(self) -> str | None:
+        """The ID of the plan that is read, which may extend others; None before it is made."""
+        extensions = self.hand_off.extensions if self.hand_off is not None else None
+        return extensions[-1].plan_id if extensions else self.plan_id
 
     @field_validator("conditions", mode="before")
     @classmethod

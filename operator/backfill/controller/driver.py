@@ -138,13 +138,14 @@ def _only_streams(spec: BackfillSpec) -> bool:
 
 
 def _hand_off(backfill: Backfill, production_conf: Mapping[str, str]) -> HandOffSettings | None:
-    wanted = backfill.spec.hand_off
+    wanted, handed = backfill.spec.hand_off, backfill.status.hand_off
     if wanted is None:
         return None
     return HandOffSettings(
         state_partitions=wanted.state_partitions,
         checkpoint_location=production_conf.get(CHECKPOINT_LOCATION),
         starting_timestamp_margin=wanted.starting_timestamp_margin,
+        growing=bool(handed is not None and handed.growing),
     )
 
 

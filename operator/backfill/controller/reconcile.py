@@ -33,6 +33,7 @@ from backfill.controller.decisions.rivals import published_tables, rivals
 from backfill.controller.driver import Backend, DriverState, Launch
 from backfill.controller.interfaces import Channel, JobRunner, LiveApplication, Plans, Store
 from backfill.controller.jobs.job import JobState
+from backfill.controller.jobs.kinds.extend import Extension
 from backfill.controller.jobs.kinds.plan import PlanResult
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.workspace import Workspace, checkpoints
@@ -123,7 +124,14 @@ class Reconciler:
             return None
         observed = self._observe(self._with_withheld(backfill))
         decision = decide(observed)
-        self._keep_plan(observed, decision)
+        try:
+            self._keep_plan(observed, decision)
+        except BadInput as error:
+            if observed.job is None or not isinstance(observed.job.result, Extension):
+                raise
+            kept_as_it_is = replace(observed.job, result=Extension(reason=str(error)))
+            observed = replace(observed, job=kept_as_it_is)
+            decision = decide(observed)
         self._record_if_it_matters(backfill.status, decision)
         for action in decision.next.actions:
             self._act(action, observed, decision.status)
@@ -228,13 +236,16 @@ class Reconciler:
             return None, str(error)
 
     def _keep_plan(self, observed: Observed, decision: Decision) -> None:
-        result, plan_id = (
-            (observed.job.result if observed.job else None),
-            observed.backfill.status.plan_id,
-        )
-        if isinstance(result, PlanResult) and decision.status.plan_id != plan_id:
+        result = observed.job.result if observed.job else None
+        plan_id = observed.backfill.status.newest_plan_id
+        new = decision.status.newest_plan_id != plan_id
+        if isinstance(result, PlanResult | Extension) and result.header is not None and new:
             self._plans.keep(observed.backfill, result.header)
-        elif isinstance(result, PlanHeader) and observed.plan_error and result.plan_id == plan_id:
+        elif (
+            isinstance(result, PlanHeader)
+            and observed.plan_error
+            and result.inputs.own_id() == plan_id
+        ):
             self._plans.keep(observed.backfill, result)
 
     def _report(self, attempt: int, *, newest: bool) -> SplitAssignmentStatus | None:
@@ -292,16 +303,13 @@ class Reconciler:
                 self._store.delete()
 
     def _launch(self, attempt: int, observed: Observed, status: BackfillStatus) -> Launch:
-        backfill, plan_id = (
-            observed.backfill.model_copy(update={"status": status}),
-            observed.plan.plan_id,
-        )
+        backfill = observed.backfill.model_copy(update={"status": status})
         workspace = Workspace.of(backfill, observed.workspace)
         return Launch(
             attempt,
             backfill,
-            plan_id,
-            plan_directory(workspace, plan_id),
+            observed.plan.plan_id,
+            plan_directory(workspace, observed.plan.inputs.own_id()),
             checkpoints(workspace).child(backfill.metadata.uid),
         )
 

@@ -90,7 +90,11 @@ _DECISION_COLUMNS: Final = (
 )
 _REPORT_COLUMNS: Final = (
     Column("Backfill", ".spec.backfill", "Name of the Backfill that the job belongs to."),
-    Column("Job", ".spec.job", "The job: plan, recover, verify, settle, publish, undo or discard."),
+    Column(
+        "Job",
+        ".spec.job",
+        "The job: plan, extend, recover, verify, settle, publish, undo or discard.",
+    ),
     _AGE,
 )
 

@@ -209,6 +209,14 @@ _SPEC: Final = (
         "handOff.startingTimestampMargin",
     ),
     Rule(
+        "!has(self.handOff) || !has(self.handOff.maxDistance) || self.sources.all(s,"
+        " has(s.kafka) && has(s.kafka.partitionColumn) && has(s.kafka.offsetColumn) &&"
+        " (!has(s.snapshot) || (!has(s.snapshot.id) && !has(s.snapshot.asOf))))",
+        "needs kafka.partitionColumn and offsetColumn of every source, and none that chooses its"
+        " snapshot; leave out maxDistance, or name the columns",
+        "handOff.maxDistance",
+    ),
+    Rule(
         "!has(self.handOff) || self.sources.all(s, !has(s.filter) && !has(s.regions))",
         "filter and regions leave rows out of history that live traffic contains; leave them out,"
         " and filter in the application",

@@ -51,6 +51,10 @@ class HandOffSettings(Model):
     """For sources whose rows have no offsets: how much older than the newest row of history the
     first records of live traffic are; null if there is no such source.
     """
+    growing: bool = False
+    """Whether history may go on with newer rows of the tables: then Kafka need not hold yet what
+    follows on the rows of the plan.
+    """
 
 
 class HandOffSource(Model):

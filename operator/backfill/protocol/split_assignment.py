@@ -11,10 +11,10 @@ from pydantic import Field
 
 from backfill.api.backfill import ObjectMeta
 from backfill.api.base import Message, Model
-from backfill.api.field_types import InputName, Name
+from backfill.api.field_types import InputName, Name, PlanId
 from backfill.api.quantities import Time
 from backfill.api.spec import MOST_OUTPUTS, MOST_SOURCES
-from backfill.api.status import ChangingMode, Comparison, ExecutionReason, HowRun, PlanId
+from backfill.api.status import ChangingMode, Comparison, ExecutionReason, HowRun
 from backfill.protocol.bounded import Count, QueryName, Seconds
 from backfill.protocol.hand_off import HandOffReport, LiveReport
 

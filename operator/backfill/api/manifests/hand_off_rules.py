@@ -67,6 +67,9 @@ def hand_off_keeps_state(parts: Parts) -> Iterator[Problem]:
     by_time = wanted is None or parts.by_time
     for n, source in enumerate(parts.sources):
         yield from _continues_in_kafka(f"spec.sources[{n}]", source, by_time=by_time)
+    if wanted is not None and wanted.max_distance is not None:
+        for n, source in enumerate(parts.sources):
+            yield from _may_grow(f"spec.sources[{n}]", source)
     for n, output in enumerate(parts.outputs):
         yield from _has_no_end(f"spec.outputs[{n}]", output)
 
@@ -97,6 +100,26 @@ def _continues_in_kafka(field: str, source: Source | None, *, by_time: bool) -> 
                 "leaves rows out of history that live traffic contains",
                 f"leave out {name}, and filter in the application",
             )
+
+
+def _may_grow(field: str, source: Source | None) -> Iterator[Problem]:
+    """Only rows whose offsets are known are certain to follow on those that were read."""
+    if source is None:
+        return
+    if not source.kafka.identifies_records:
+        yield Problem(
+            "spec.handOff.maxDistance",
+            "extends history with newer rows, which needs the Kafka offsets of all rows, and"
+            f" {field}.kafka does not name their columns",
+            "name partitionColumn and offsetColumn, or leave out maxDistance",
+        )
+    if source.snapshot.is_chosen:
+        key = "id" if source.snapshot.id is not None else "asOf"
+        yield Problem(
+            "spec.handOff.maxDistance",
+            f"extends history with newer snapshots, and {field}.snapshot.{key} chooses one",
+            f"leave out maxDistance or snapshot.{key}",
+        )
 
 
 def _has_no_end(field: str, output: Output | None) -> Iterator[Problem]:

@@ -119,7 +119,7 @@ def preview_launch(backfill: Backfill, default_workspace: str | None = None) -> 
         number,
         backfill,
         plan_id,
-        plan_directory(place, plan_id),
+        plan_directory(place, status.newest_plan_id or plan_id),
         checkpoints(place).child(metadata.uid),
     )
 

@@ -62,10 +62,10 @@ class KubernetesPlans:
             PlanCorrupt: it no longer exists, or is damaged.
             ClusterError: a request failed.
         """
-        plan_id = backfill.status.plan_id
+        plan_id = backfill.status.newest_plan_id
         if plan_id is None:
             return None
-        if self._header is None or self._header.plan_id != plan_id:
+        if self._header is None or self._header.inputs.own_id() != plan_id:
             self._header = self._read(backfill, plan_id)
         return self._header
 
@@ -143,9 +143,9 @@ class KubernetesPlans:
             raise PlanCorrupt(
                 f"the header of plan {plan_id} in {name} cannot be read: {first_line(error)}"
             ) from error
-        if not header.plan_id == header.inputs.plan_id() == plan_id:
+        if (header.plan_id, header.inputs.own_id()) != (header.inputs.plan_id(), plan_id):
             raise PlanCorrupt(
-                f"{name} holds plan {header.plan_id} of inputs {header.inputs.plan_id()},"
+                f"{name} holds plan {header.plan_id} of inputs {header.inputs.own_id()},"
                 f" not plan {plan_id}"
             )
         return header

@@ -36,16 +36,31 @@ def assignment(observed: Observed, attempt: int) -> SplitAssignmentSpec:
         plan_id=header.plan_id,
         attempt=attempt,
         steps=header.steps,
-        released=release(observed.timeline, watermark_us, last.released if last else 0),
-        released_ahead=release_ahead(
-            observed.timeline,
-            watermark_us,
-            last.released_ahead if last else 0,
-            report.reads_ahead_steps if report else 0,
+        released=min(
+            release(observed.timeline, watermark_us, last.released if last else 0),
+            most_read(observed),
+        ),
+        released_ahead=min(
+            release_ahead(
+                observed.timeline,
+                watermark_us,
+                last.released_ahead if last else 0,
+                report.reads_ahead_steps if report else 0,
+            ),
+            most_read(observed),
         ),
         watermark=from_us(watermark_us),
         executor_target=wanted.count if wanted else None,
     )
+
+
+def most_read(observed: Observed) -> int:
+    """How many steps may be read at most. The flush follows on the last one, so that one is held
+    back while history may still be extended.
+    """
+    handed = observed.backfill.status.hand_off
+    growing = handed is not None and handed.growing
+    return observed.plan.steps - 1 if growing else observed.plan.steps
 
 
 def stop_assignment(observed: Observed, attempt: int) -> SplitAssignmentSpec:

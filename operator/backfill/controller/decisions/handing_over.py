@@ -87,6 +87,8 @@ def retention_warning(status: BackfillStatus) -> str:
     done = status.progress.eta
     if until is None or done is None or done <= until:
         return ""
+    if status.hand_off is not None and status.hand_off.growing:
+        return ""  # what follows is still read from the tables
     return (
         f"Kafka may remove records that follow history after {format_time(until)}, before history"
         " is expected to be read: give the topics a longer retention"
@@ -103,6 +105,14 @@ def repeats_warning(status: BackfillStatus) -> str:
         " of which history has already read, and no duplicates are known to be dropped in"
         f" {', '.join(handed.repeated_in)}: results may count these records twice"
     )
+
+
+def history_remark(status: BackfillStatus) -> str:
+    """Where history ends, once it does not go on with newer rows; otherwise empty."""
+    handed = status.hand_off
+    if handed is None or handed.history_end is None or handed.complete_because is None:
+        return ""
+    return f"history ends at {format_time(handed.history_end)}: {handed.complete_because}"
 
 
 def _watch(observed: Observed, draft: Draft, wanted: HandOff, name: str) -> Next | None:
@@ -223,13 +233,15 @@ def _live(draft: Draft, wanted: HandOff, name: str) -> str:
         f"SparkApplication {name} reads live traffic, at most {format_duration(wanted.max_lag)}"
         " behind"
     )
-    return "; ".join(filter(None, (message, repeats_warning(draft.status))))
+    remarks = (repeats_warning(draft.status), history_remark(draft.status))
+    return "; ".join(filter(None, (message, *remarks)))
 
 
 def _prepared(observed: Observed, draft: Draft, handed: HandOffStatus) -> str:
     """Where the checkpoints are, how the application is started, and what it reads twice."""
     places = "; ".join(f"{query.name} in {query.checkpoint_location}" for query in handed.queries)
-    places = "\n".join(filter(None, (repeats_warning(draft.status), places)))
+    remarks = (repeats_warning(draft.status), history_remark(draft.status))
+    places = "\n".join(filter(None, (*remarks, places)))
     written = f"{count(len(handed.queries), 'checkpoint')} written"
     reference = observed.backfill.spec.application_ref
     application = reference.name

@@ -6,6 +6,7 @@ from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput, InputAwaited
 from backfill.api.hand_off import HandOffStatus
 from backfill.api.quantities import count, from_us
+from backfill.api.spec import BackfillSpec
 from backfill.api.status import Progress, SourceStatus
 from backfill.controller.decisions.actions import CancelJob, Next
 from backfill.controller.decisions.assignment import steps_in_words
@@ -33,7 +34,7 @@ _READS = "reading the metadata of the tables"
 def plan(observed: Observed, draft: Draft) -> Next:
     """Checks the outputs and makes the plan, then records it. Invalid input fails the Backfill."""
     if draft.status.plan_id is not None:
-        return _recover(observed, draft, draft.status.plan_id)
+        return _recover(observed, draft, draft.status.newest_plan_id or draft.status.plan_id)
     if observed.obstacles:
         return _obstructed(observed, draft)
     awaits_input = awaits(observed, draft)
@@ -140,7 +141,7 @@ def _record_failure(draft: Draft, error: Exception | None) -> None:
 def _record(draft: Draft, result: object, observed: Observed) -> None:
     if not isinstance(result, PlanResult):
         raise TypeError(f"a plan job gave {type(result).__name__}")
-    header = result.header
+    header, spec = result.header, observed.backfill.spec
     draft.set(
         plan_id=header.plan_id,
         plan_digest=header.digest,
@@ -148,17 +149,21 @@ def _record(draft: Draft, result: object, observed: Observed) -> None:
         sources=expected(header),
         outputs=result.outputs,
         input_wait=None,
-        hand_off=(
-            HandOffStatus(history_end=from_us(header.inputs.end_us)) if header.inputs.live else None
-        ),
+        hand_off=_hand_off(spec, header),
     )
-    spec = observed.backfill.spec
     warnings = (
         *result.to_approve(spec),
         *observed.rivals,
         *remarks(spec, header, one_process=observed.policy.one_process),
     )
     _say_ready(draft, header, warnings)
+
+
+def _hand_off(spec: BackfillSpec, header: PlanHeader) -> HandOffStatus | None:
+    if not header.inputs.live:
+        return None
+    grows = spec.hand_off is not None and spec.hand_off.max_distance is not None
+    return HandOffStatus(history_end=from_us(header.inputs.end_us), growing=True if grows else None)
 
 
 def _say_ready(draft: Draft, header: PlanHeader, warnings: tuple[str, ...] = ()) -> None:

@@ -14,7 +14,12 @@ from backfill.controller.decisions.actions import (
 )
 from backfill.controller.decisions.assignment import assignment, record_progress
 from backfill.controller.decisions.attempts import end_attempt, react
-from backfill.controller.decisions.handing_over import repeats_warning, retention_warning
+from backfill.controller.decisions.extending import GOES_ON, complete, extend, held_back
+from backfill.controller.decisions.handing_over import (
+    history_remark,
+    repeats_warning,
+    retention_warning,
+)
 from backfill.controller.decisions.how_run import how_run
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed, next_attempt_number
@@ -23,6 +28,7 @@ from backfill.controller.decisions.open_results import by_clock
 from backfill.controller.decisions.pending_driver import begin_again, watch_pending
 from backfill.controller.decisions.silent_driver import until_silent, watch_silence
 from backfill.controller.decisions.status_draft import Draft
+from backfill.controller.decisions.suspending import stop_driver
 from backfill.controller.decisions.validating import say_comparing
 from backfill.controller.jobs.kinds.plan import PlanJob
 from backfill.controller.jobs.kinds.verify import VerifyJob
@@ -56,6 +62,8 @@ def _prepare_attempt(observed: Observed, draft: Draft) -> Next:
     number = next_attempt_number(status.attempts)
     if observed.obstacles:
         return obstructed(observed, draft, _RUNNING, f"Attempt {number}")
+    if status.attempts and held_back(observed, draft) and not complete(observed, draft):
+        return extend(observed, draft)
     draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {number} is starting")
     state = observed.job
     just_planned = (
@@ -107,7 +115,10 @@ def _remarks(observed: Observed, draft: Draft) -> Iterator[str]:
     for output in draft.status.outputs:
         if output.by_clock:
             yield f"{output.name}: {by_clock(output)}"
-    yield from filter(None, (retention_warning(draft.status), repeats_warning(draft.status)))
+    status = draft.status
+    yield from filter(
+        None, (retention_warning(status), repeats_warning(status), history_remark(status))
+    )
 
 
 def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
@@ -136,6 +147,10 @@ def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
         draft.condition(
             _RUNNING, "Unknown", Reason.STARTING, f"attempt {attempt.number} is starting"
         )
+    if report is not None and report.phase == "Running" and held_back(observed, draft):
+        if complete(observed, draft):
+            return Next(requeue_seconds=0)
+        return stop_driver(observed, draft, attempt, (Reason.EXTENDING, GOES_ON))
     wanted = assignment(observed, attempt.number)
     actions: tuple[Action, ...] = (
         () if wanted == observed.assignment else (WriteAssignment(wanted),)

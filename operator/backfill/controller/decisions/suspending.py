@@ -11,6 +11,7 @@ from backfill.controller.decisions.attempts import end_attempt, kill
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.silent_driver import until_silent, watch_silence
 from backfill.controller.decisions.status_draft import Draft
+from backfill.controller.jobs.kinds.extend import ExtendJob
 from backfill.controller.jobs.kinds.plan import PlanJob
 from backfill.controller.jobs.kinds.verify import VerifyJob
 
@@ -25,7 +26,8 @@ def stop(observed: Observed, draft: Draft) -> Next:
     """Lets the driver commit the steps in progress; the next attempt continues after them."""
     attempt = observed.attempt
     if attempt is not None and observed.driver.alive:
-        return _stop_driver(observed, draft, attempt)
+        said = Reason.SUSPENDING, "committing the steps in progress, then stopping"
+        return stop_driver(observed, draft, attempt, said)
     if attempt is not None:
         stopping = attempt.model_copy(
             update={"stopping_since": attempt.stopping_since or observed.now}
@@ -34,19 +36,20 @@ def stop(observed: Observed, draft: Draft) -> Next:
     return _stopped(observed, draft)
 
 
-def _stop_driver(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
+def stop_driver(
+    observed: Observed, draft: Draft, attempt: Attempt, said: tuple[Reason, str]
+) -> Next:
+    """Asks the driver to stop after what is under way, and kills it if it does not.
+
+    ``said`` is what the condition says meanwhile.
+    """
     record_progress(observed, draft)
     since = attempt.stopping_since or observed.now
     draft.change_attempt(stopping_since=since)
     if observed.driver.phase == "Pending":
         draft.condition(_RUNNING, "Unknown", Reason.SUSPENDING, "cancelling the pending driver")
         return kill(observed, draft, attempt, "stopped before it started", since)
-    draft.condition(
-        _RUNNING,
-        "Unknown",
-        Reason.SUSPENDING,
-        "committing the steps in progress, then stopping",
-    )
+    draft.condition(_RUNNING, "Unknown", *said)
     silent = watch_silence(observed, draft, attempt)
     if silent is not None:
         return silent
@@ -72,7 +75,7 @@ def _stop_driver(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
 
 def _stopped(observed: Observed, draft: Draft) -> Next:
     job = observed.job
-    prepares = job is not None and isinstance(job.job, PlanJob | VerifyJob)
+    prepares = job is not None and isinstance(job.job, PlanJob | ExtendJob | VerifyJob)
     if job is not None and job.phase == "Running" and not prepares:
         return Next()
     running = draft.find(_RUNNING)

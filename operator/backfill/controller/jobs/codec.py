@@ -16,6 +16,7 @@ from backfill.api.base import Checked, shortened
 from backfill.api.errors import BackfillError, BadInput, Problem, first_line
 from backfill.controller.jobs.job import Job, Used, job_kind
 from backfill.controller.jobs.kinds.discard import DiscardJob
+from backfill.controller.jobs.kinds.extend import ExtendJob, Extension
 from backfill.controller.jobs.kinds.plan import PlanJob, PlanResult
 from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
 from backfill.controller.jobs.kinds.recover import RecoverJob
@@ -28,10 +29,20 @@ from backfill.planning.progress import PlanningProgress
 
 _JOBS: dict[str, TypeAdapter[Any]] = {
     job_kind(kind): TypeAdapter(kind)
-    for kind in (PlanJob, RecoverJob, VerifyJob, SettleJob, PublishJob, UndoJob, DiscardJob)
+    for kind in (
+        PlanJob,
+        ExtendJob,
+        RecoverJob,
+        VerifyJob,
+        SettleJob,
+        PublishJob,
+        UndoJob,
+        DiscardJob,
+    )
 }
 _RESULTS: dict[str, TypeAdapter[Any]] = {
     "plan": TypeAdapter(PlanResult),
+    "extend": TypeAdapter(Extension),
     "recover": TypeAdapter(PlanHeader),
     "verify": TypeAdapter(None),
     "settle": TypeAdapter(SettleResult),

@@ -22,7 +22,9 @@ class Job(Protocol):
 
 
 def job_kind(kind: type[Job]) -> str:
-    """``plan``, ``recover``, ``verify``, ``settle``, ``publish``, ``undo`` or ``discard``."""
+    """``plan``, ``extend``, ``recover``, ``verify``, ``settle``, ``publish``, ``undo`` or
+    ``discard``.
+    """
     return kind.__name__.removesuffix("Job").lower()
 
 

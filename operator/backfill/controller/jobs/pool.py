@@ -54,7 +54,7 @@ class JobUsage:
 
     key: Key
     kind: str
-    """``plan``, ``recover``, ``verify``, ``settle``, ``publish`` or ``discard``."""
+    """``plan``, ``extend``, ``recover``, ``verify``, ``settle``, ``publish`` or ``discard``."""
     outcome: Literal["Done", "Failed"]
     waited_seconds: float
     """Waiting for its turn, and for its pod to start."""

@@ -18,10 +18,10 @@ class StoredPlans:
         Raises:
             PlanCorrupt: it cannot be read.
         """
-        plan_id, workspace = backfill.status.plan_id, backfill.status.workspace
+        plan_id, workspace = backfill.status.newest_plan_id, backfill.status.workspace
         if plan_id is None or workspace is None:
             return None
-        if self._header is None or self._header.plan_id != plan_id:
+        if self._header is None or self._header.inputs.own_id() != plan_id:
             try:
                 place = Workspace.of(backfill, workspace)
                 self._header = read_header(plan_directory(place, plan_id))

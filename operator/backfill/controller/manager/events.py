@@ -14,11 +14,16 @@ from backfill.api.backfill import API_VERSION, KIND, Backfill, ObjectMeta
 from backfill.api.base import printable
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
 from backfill.api.errors import ConflictError
+from backfill.api.hand_off import HistoryExtension
 from backfill.api.manifests.problems import read_json
 from backfill.api.quantities import format_time
 from backfill.api.redaction import redact
 from backfill.api.status import Attempt, BackfillStatus, Verdict
-from backfill.controller.decisions.handing_over import repeats_warning, retention_warning
+from backfill.controller.decisions.handing_over import (
+    history_remark,
+    repeats_warning,
+    retention_warning,
+)
 from backfill.kube.client import Cluster
 from backfill.kube.errors import AlreadyExists, ClusterError
 from backfill.kube.names import CONTROLLER_MANAGER
@@ -101,6 +106,15 @@ def _decisions(old: BackfillStatus, new: BackfillStatus) -> Iterator[Notice]:
         yield Notice("Warning", "RetentionTooShort", _in_short(warning))
     if (warning := repeats_warning(new)) and warning != repeats_warning(old):
         yield Notice("Warning", "RecordsReadTwice", _in_short(warning))
+    if added := _extensions(new)[len(_extensions(old)) :]:
+        extended = f"history extended to {format_time(added[-1].history_end)}"
+        yield Notice("Normal", "HistoryExtended", extended)
+    if (remark := history_remark(new)) and remark != history_remark(old):
+        yield Notice("Normal", "HistoryComplete", _in_short(remark))
+
+
+def _extensions(status: BackfillStatus) -> tuple[HistoryExtension, ...]:
+    return (status.hand_off.extensions or ()) if status.hand_off is not None else ()
 
 
 def _attempts(old: BackfillStatus, new: BackfillStatus) -> Iterator[Notice]:

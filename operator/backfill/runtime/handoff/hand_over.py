@@ -27,6 +27,7 @@ from backfill.runtime.handoff.cut import (
     kept_until_us,
     known_starts,
     offsets_after_history,
+    still_held,
     with_empty_partitions,
 )
 from backfill.runtime.handoff.kafka import Topic, held_records
@@ -89,7 +90,7 @@ def check_query(run: Run, spark: SparkSession, query: Destination) -> None:
     check_free(spark, placement)
     _check_repartition(spark, query, placement)
     for source in query.sources:
-        run.goes_on(_goes_on(run, spark, source).reported)
+        run.goes_on(_goes_on(run, spark, source, may_grow=run.settings.hand_off.growing).reported)
     run.destined(query)
 
 
@@ -216,8 +217,10 @@ class _GoesOn:
         )
 
 
-def _goes_on(run: Run, spark: SparkSession, name: str) -> _GoesOn:
-    """Where a source goes on, as Kafka is now."""
+def _goes_on(run: Run, spark: SparkSession, name: str, *, may_grow: bool = False) -> _GoesOn:
+    """Where a source goes on, as Kafka is now. If history ``may_grow`` first, Kafka need not hold
+    the records that follow on it so far.
+    """
     settings = run.settings
     of_source = f"spec.sources[{[each.name for each in settings.sources].index(name)}]"
     field = f"{of_source}.live.kafka.topic"
@@ -243,7 +246,9 @@ def _goes_on(run: Run, spark: SparkSession, name: str) -> _GoesOn:
         if not known and totals.rows:
             check_times_fit(field, topic.name, starting_us, new)
     offsets = with_empty_partitions(header.plan_id, name, history, partitions, kept)
-    check_held(field, topic.name, offsets, partitions)
+    check_held(
+        field, topic.name, still_held(offsets, partitions) if may_grow else offsets, partitions
+    )
     until = kept_until_us(offsets, partitions, topic.newest_us, retention.us, now_us)
     return _GoesOn(name, topic.name, offsets, until, starting_us)
 

@@ -64,6 +64,23 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
         {**HANDED_OVER, "handOff": {"to": "Live", "startingTimestampMargin": "0s"}},
         ["spec.handOff.startingTimestampMargin: must be greater than zero"],
     ),
+    "history that goes on with rows without offsets, or of one snapshot": (
+        {
+            **HANDED_OVER,
+            "handOff": {
+                "to": "Live",
+                "startingTimestampMargin": "30m",
+                "maxDistance": "10m",
+            },
+            "sources.0.kafka": {},
+            "sources.1.snapshot": {"id": 7},
+        },
+        [
+            "spec.handOff.maxDistance: extends history with newer rows, which needs the Kafka",
+            "spec.handOff.maxDistance: extends history with newer snapshots, and"
+            " spec.sources[1].snapshot.id chooses one",
+        ],
+    ),
     "a hand-off of a part of the rows": (
         {
             **HANDED_OVER,
@@ -297,6 +314,10 @@ def test_a_broken_rule_is_told(broken: str) -> None:
             **HANDED_OVER,
             "handOff": {"to": "Live", "startingTimestampMargin": "30m"},
             "sources.0.kafka": {},
+        },
+        "state of a history that goes on": {
+            **HANDED_OVER,
+            "handOff": {"to": "Live", "maxDistance": "10m"},
         },
         "state that a live application of its own goes on with": {
             **HANDED_OVER,

@@ -24,6 +24,7 @@ from backfill.controller.cluster.job_pods.packed_jobs import (
 from backfill.controller.jobs import kinds as kinds_package
 from backfill.controller.jobs.job import Job, Used
 from backfill.controller.jobs.kinds.discard import DiscardJob
+from backfill.controller.jobs.kinds.extend import ExtendJob, Extension
 from backfill.controller.jobs.kinds.plan import PlanJob, PlanResult
 from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
 from backfill.controller.jobs.kinds.recover import RecoverJob
@@ -47,6 +48,7 @@ RESOURCE = backfill(
 STAGED = staged_outputs(RESOURCE)
 WINDOW: Window = RESOURCE.spec.window
 PLAN = PlanJob.of(RESOURCE, Workspace("s3://lake/a"), 8)
+EXTEND = ExtendJob.of(RESOURCE, Workspace("s3://lake/a"), HEADER)
 ENDS: list[tuple[Job, object]] = [
     (
         PLAN,
@@ -66,6 +68,8 @@ ENDS: list[tuple[Job, object]] = [
     ),
     (RecoverJob(HEADER.plan_id, Workspace("s3://lake/a")), HEADER),
     (VerifyJob(HEADER, 3), None),
+    (EXTEND, Extension(HEADER)),
+    (EXTEND, Extension(reason="the tables have no newer rows")),
     (
         SettleJob(STAGED),
         SettleResult({"counts": Totals("backfill/january", 5, 1), "none": Totals(None, 0, 0)}),

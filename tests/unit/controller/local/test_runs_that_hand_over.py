@@ -1,8 +1,12 @@
 """State that goes on with live traffic, after a run on this machine."""
 
-import pytest
+from datetime import UTC, datetime, timedelta
 
-from local_runs import LocalRuns
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog
+
+from local_runs import EVENTS, START, STEPS, LocalRuns
 
 OFFSETS = {"partitionColumn": "id", "offsetColumn": "id"}
 
@@ -46,6 +50,35 @@ def test_a_prepared_run_ends_with_where_the_state_is(runs: LocalRuns) -> None:
     assert conditions["InputComplete"]["status"] == "True"
     shown = runs.command("status", "january")
     assert "/live/query, after batch 12" in " ".join(shown.out.split())
+
+
+def test_history_goes_on_with_rows_that_come_while_it_is_read(
+    runs: LocalRuns, lake: Catalog
+) -> None:
+    write(runs, maxDistance="1h")
+    offsets = {str(partition): partition + 1 for partition in range(60)}
+    begun = runs.start("run", str(runs.file), step_seconds=0.1, grace_seconds=0.2, offsets=offsets)
+    runs.wait_for_steps(3)
+    runs.kill(begun)
+    now = datetime.now(UTC)
+    for number, moment in enumerate((START + timedelta(hours=7), now)):
+        row = pa.table({"id": [60 + number], "at": [moment]}, schema=EVENTS)
+        lake.load_table("raw.clicks").append(row)
+
+    ended = runs.run("--output", "json", offsets=offsets)
+
+    assert ended.status == 0, ended.err
+    status = runs.backfill.status
+    assert status.hand_off is not None
+    assert status.hand_off.growing is None
+    assert len(status.hand_off.extensions or ()) == 1
+    assert status.hand_off.history_end == now + timedelta(microseconds=1)
+    assert "within maxDistance" in (status.hand_off.complete_because or "")
+    assert status.newest_plan_id != status.plan_id
+    assert status.progress.steps == STEPS + 2
+    assert [each["step"] for each in runs.events("step")] == list(range(STEPS + 3))
+    assert not runs.events("two drivers")
+    assert [each.outcome for each in status.attempts[-2:]] == ["Stopped", "Succeeded"]
 
 
 def test_a_run_that_hands_nothing_over_has_failed(runs: LocalRuns) -> None:

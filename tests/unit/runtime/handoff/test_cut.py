@@ -21,6 +21,7 @@ from backfill.runtime.handoff.cut import (
     check_times_fit,
     kept_until_us,
     offsets_after_history,
+    still_held,
     with_empty_partitions,
 )
 
@@ -227,6 +228,13 @@ def test_records_that_kafka_no_longer_holds_are_named() -> None:
     kafka = {0: Held(12, 20, 12), 1: Held(0, 9, 0)}
     with pytest.raises(InvalidPlanInput, match="offsets 10 to 11 of partition 0; wait until"):
         check_held(FIELD, "events", {0: 10, 1: 9}, kafka)
+
+
+def test_records_may_be_gone_that_history_may_still_read() -> None:
+    kafka = {0: Held(12, 20, 12), 1: Held(0, 9, 0)}
+    assert still_held({0: 10, 1: 9}, kafka) == {0: 12, 1: 9}
+    with pytest.raises(InvalidPlanInput, match="partition 1 ends at offset 9"):
+        check_held(FIELD, "events", still_held({0: 10, 1: 10}, kafka), kafka)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ class PlanJob:
         awaits_input: bool = False,
     ) -> Self:
         """The job for a Backfill."""
-        metadata, spec = backfill.metadata, _to_plan(backfill.spec)
+        metadata, spec = backfill.metadata, to_plan(backfill.spec)
         return cls(
             metadata.namespace,
             metadata.name,
@@ -161,7 +161,7 @@ def _to_publish(publish: Publish) -> Publish:
     return Publish(mode=publish.mode, location=publish.location)
 
 
-def _to_plan(spec: BackfillSpec) -> BackfillSpec:
+def to_plan(spec: BackfillSpec) -> BackfillSpec:
     """The spec with defaults for all fields that do not affect the plan."""
     fields = {
         name: info.get_default()

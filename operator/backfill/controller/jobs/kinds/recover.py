@@ -14,6 +14,7 @@ class RecoverJob:
     """Reads the header of a plan from the workspace after the cluster has lost its copy."""
 
     plan_id: str
+    """By :meth:`backfill.planning.plan.PlanInputs.own_id`."""
     workspace: Workspace
 
     def run(self, on_progress: OnProgress) -> PlanHeader:
@@ -31,6 +32,6 @@ class RecoverJob:
             raise PlanCorrupt(
                 f"in {directory.uri} it cannot be read either: {reason(error)}"
             ) from error
-        if header.plan_id != self.plan_id:
-            raise PlanCorrupt(f"{directory.uri} holds plan {header.plan_id}")
+        if header.inputs.own_id() != self.plan_id:
+            raise PlanCorrupt(f"{directory.uri} holds plan {header.inputs.own_id()}")
         return header

@@ -1,0 +1,58 @@
+"""Extends the plan of a hand-off with rows that its tables have got since."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from backfill.api.backfill import Backfill
+from backfill.api.errors import NotExtended
+from backfill.api.spec import BackfillSpec
+from backfill.controller.jobs.job import OnProgress
+from backfill.controller.jobs.kinds.plan import to_plan
+from backfill.planning.plan import PlanHeader
+from backfill.planning.workspace import Workspace, checkpoints
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """An extended plan, or why there is none."""
+
+    header: PlanHeader | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendJob:
+    """Writes a plan that extends another one, if newer rows can follow on it."""
+
+    namespace: str
+    name: str
+    uid: str
+    spec: BackfillSpec
+    """The spec with defaults for all fields that do not affect the plan."""
+    workspace: Workspace
+    header: PlanHeader
+    """The plan that is extended."""
+
+    @classmethod
+    def of(cls, backfill: Backfill, workspace: Workspace, header: PlanHeader) -> Self:
+        """The job for a Backfill."""
+        metadata, spec = backfill.metadata, to_plan(backfill.spec)
+        return cls(metadata.namespace, metadata.name, metadata.uid, spec, workspace, header)
+
+    def run(self, on_progress: OnProgress) -> Extension:
+        """Returns the plan, or why there is none.
+
+        Raises:
+            InvalidPlanInput: a table cannot be read.
+        """
+        from backfill.planning.extending import extend_plan
+
+        kept = checkpoints(self.workspace).child(self.uid)
+        owner = f"{self.namespace}/{self.name}"
+        try:
+            header = extend_plan(
+                self.spec, self.header, self.workspace, kept, owner=owner, on_progress=on_progress
+            )
+        except NotExtended as error:
+            return Extension(reason=str(error))
+        return Extension(header)
