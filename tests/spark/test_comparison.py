@@ -3,6 +3,7 @@
 import json
 import threading
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from math import isnan
@@ -18,17 +19,20 @@ from every_type import SCHEMA as EVERY_TYPE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.api.output import Output
 from backfill.api.validation import percentage
 from backfill.outputs.result import Result
 from backfill.protocol.split_assignment import OutputComparison
-from backfill.runtime.comparison.compare import Counts, Wish, compare
+from backfill.runtime.batch.table_files import source_table, splits_of
+from backfill.runtime.comparison.compare import Counts, Rows, Wish, compare
+from backfill.runtime.comparison.numbered_rows import NUMBER, NumberedRows
 from backfill.runtime.comparison.outputs import compare_output, compare_outputs
 from backfill.runtime.comparison.report import Clues
 from backfill.runtime.settings import RuntimeSettings
+from iceberg_tables import position_deletes
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
 COLUMNS = (
@@ -103,6 +107,12 @@ def expected(
     return buckets, columns, twice
 
 
+def numbered(frame: DataFrame) -> Rows:
+    """The rows of a DataFrame as a side."""
+    rows = frame.withColumn(NUMBER, F.monotonically_increasing_id())
+    return Rows(rows, F.col("b"), lambda chosen: rows.join(chosen, NUMBER))
+
+
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     ours=ROWS,
@@ -122,7 +132,7 @@ def test_any_rows_are_counted_by_the_definition(
     compared = tuple(name for name in names[:-1] if name not in keys)
     within = {name: each for name, each in tolerance.items() if keys and name in compared}
     wish = Wish(staged.schema, keys, compared, within)
-    found = compare(spark, (staged, F.col("b")), (production, F.col("b")), wish, rows=10)
+    found = compare(spark, numbered(staged), numbered(production), wish, rows=10)
     buckets, columns, twice = expected(ours, theirs, names, wish)
     assert found.buckets == buckets
     assert not found.columns or found.columns == columns
@@ -382,6 +392,49 @@ def test_rows_with_one_key_at_several_times_are_counted_and_shown(
     report = json.loads(Path(compared.report).with_suffix(".json").read_bytes())
     assert {each["kind"] for each in report["samples"]} == {kind}
     assert sum(each[kind] for each in report["byTime"]) == 2
+
+
+def test_rows_are_found_again_by_their_numbers_wherever_they_are(
+    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show_lake_to_workers(spark, monkeypatch)
+    at = pa.timestamp("us", "UTC")
+    schema = pa.schema([("id", pa.int64()), ("at", at)])
+    groups = {"write.parquet.row-group-limit": "100000"}
+    table = lake.create_table("raw.many", schema=schema, properties=groups)
+    for first in (0, 150_000, 300_000):
+        ids = pa.array(range(first, first + 150_000))
+        table.append(pa.table([ids, pa.nulls(150_000, at)], schema=schema))
+    output = Output.model_validate({"name": "many", "table": "lake.raw.many"})
+    files = sorted(table.scan().plan_files(), key=lambda task: task.file.file_path, reverse=True)
+    deletes = position_deletes(
+        tmp_path / "deletes", [(files[0].file.file_path, place) for place in (0, 70_000)]
+    )
+    first, *others = (
+        tuple(
+            replace(split, deletes=(deletes,)) if task is files[0] else split
+            for split in splits_of(table, "many", task)
+        )
+        for task in files
+    )
+    assert len(first) == 2
+    tasks = [first, others[0] + others[1]]
+    described = source_table(table, output, None, None)
+    numbered = NumberedRows(spark, described, tasks)
+    numbers = {row["id"]: row[NUMBER] for row in numbered.all().select("id", NUMBER).collect()}
+    (start,) = {*range(0, 450_000, 150_000)} - {*numbers}
+    assert {*range(450_000)} - {*numbers} == {start, start + 70_000}
+    assert len({*numbers.values()}) == len(numbers)
+    places = (1, 65_535, 65_536, 69_999, 70_001, 99_999, 100_000, 149_999)
+    wanted = {start + place for place in places} | {(start + 170_000) % 450_000}
+    chosen = spark.createDataFrame(
+        [(numbers[each], each) for each in wanted], f"{NUMBER} bigint, x int"
+    )
+    found = numbered.chosen(chosen).select("id", "x").collect()
+    assert sorted((row["id"], row["x"]) for row in found) == [
+        (each, each) for each in sorted(wanted)
+    ]
+    assert numbered.chosen(chosen.limit(0)).count() == 0
 
 
 def compared_by_a_driver(spark: SparkSession, run: RuntimeSettings) -> OutputComparison:

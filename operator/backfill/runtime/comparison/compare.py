@@ -2,14 +2,14 @@
 
 In a first job, both sides are shuffled by a digest of the key, with a digest of the other columns
 and without the columns themselves, and counted: it costs less than a join of the two, and needs no
-more memory than any aggregation of Spark's. Only rows that do not match are read again, to say in
-which columns they differ.
+more memory than any aggregation of Spark's. Each row has a number, by which those that do not match
+are read again, to say in which columns they differ.
 
 Digests of keys have 128 bits. Those of rows are compared with those of the same key only, and have
 64. That different ones are taken for the same is far less likely than a faulty disk.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -18,20 +18,34 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
+from backfill.runtime.comparison.numbered_rows import NUMBER, NUMBER_BITS
 from backfill.runtime.comparison.values import canonical, digest, near, parts, short
 
 MOST_SAMPLES: Final = 20
 """Rows that are shown of each kind."""
 _ROWS_PER_TASK = 1_500_000
-_MOST_COPIES = 10
-"""Rows with one key of which samples are looked for. Keys with more are only counted."""
 _KEY = ("__key_1", "__key_2")
 _ROW, _BUCKET, _OURS, _THEIRS = "__row", "__bucket", "__ours", "__theirs"
 _PLACE = "__place"
-"""Twice the stretch of time, and one more for a row of the result."""
+"""From its highest bits: the stretch of time, the row's number, and whether it is the result's."""
+_FIRST = ("__first_ours", "__first_theirs")
+"""The earliest place of a row with a key on either side, or null."""
+_PAIR, _KIND = "__backfill_pair", "__backfill_kind"  # beside the columns of a table
 
 Kind = Literal["different", "missing", "extra"]
 _KINDS: Final[tuple[Kind, ...]] = ("different", "missing", "extra")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """One side."""
+
+    frame: DataFrame
+    """The rows, each with its own ``NUMBER``."""
+    bucket: Column
+    """The stretch of time that a row belongs to: one of a few hundred."""
+    chosen: Callable[[DataFrame], DataFrame]
+    """Gives the rows whose ``NUMBER`` a DataFrame has, with the other columns of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +110,8 @@ class Found:
         return sum(self.buckets.values(), Counts())
 
 
-def compare(
-    spark: SparkSession,
-    result: tuple[DataFrame, Column],
-    other: tuple[DataFrame, Column],
-    wish: Wish,
-    *,
-    rows: int,
-) -> Found:
-    """Compares two DataFrames, each with the stretch of time that a row belongs to.
+def compare(spark: SparkSession, result: Rows, other: Rows, wish: Wish, *, rows: int) -> Found:
+    """Compares the rows of two sides.
 
     With keys, two rows with a key that is unique on both sides match if all compared columns are
     equal or within their tolerance. Of rows whose key occurs more than once, equal ones match, each
@@ -115,11 +122,11 @@ def compare(
         rows: how many rows there may be on both sides.
     """
     spark.conf.set("spark.sql.shuffle.partitions", _tasks(spark, rows))
-    sides = _digested(result, wish), _digested(other, wish)
-    counted = _counted(*sides).persist(StorageLevel.MEMORY_AND_DISK)
+    counted = _counted(_digested(result, 1, wish).unionAll(_digested(other, 0, wish)))
+    counted.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         found = _totals(counted)
-        _look_at(sides, counted, wish, found)
+        _look_at((result, other), counted, wish, found)
     finally:
         counted.unpersist()
     return found
@@ -129,94 +136,99 @@ def _tasks(spark: SparkSession, rows: int) -> int:
     return max(spark.sparkContext.defaultParallelism, rows // _ROWS_PER_TASK)
 
 
-def _digested(side: tuple[DataFrame, Column], wish: Wish) -> DataFrame:
-    """The rows with digests of their key and of the other columns that are compared."""
-    frame, bucket = side
+def _digested(side: Rows, of_result: int, wish: Wish) -> DataFrame:
+    """What is shuffled of a side: digests of the key and of the other columns that are compared,
+    and the place. It is as little as possible, since it is so for every row.
+    """
     kinds = {each.name: each.dataType for each in wish.schema}
-    values = {name: _column(name).cast(kind) for name, kind in kinds.items()}
 
     def known(names: tuple[str, ...]) -> list[Column]:
-        return [part for name in names for part in parts(values[name], kinds[name])]
+        return [part for name in names for part in parts(_value(name, wish), kinds[name])]
 
-    # by number: two names may differ only in letters that Spark takes for the same, or have dots
-    whole = (values[each].alias(f"c{place}") for place, each in enumerate(wish.schema.names))
     key = known(wish.keys or wish.compared)
-    return frame.select(
-        F.struct(*whole).alias("row"),
-        bucket.alias(_BUCKET),
+    place = F.shiftleft(side.bucket.cast("bigint"), NUMBER_BITS).bitwiseOR(F.col(NUMBER))
+    return side.frame.select(
         *(digest(number, key).alias(name) for number, name in enumerate(_KEY, 1)),
         digest(1, known(wish.compared if wish.keys else ())).alias(_ROW),
+        F.shiftleft(place, 1).bitwiseOR(F.lit(of_result)).alias(_PLACE),
     )
 
 
-def _counted(result: DataFrame, other: DataFrame) -> DataFrame:
-    """By key, how often both sides have it, and how many equal rows. Keys of which all rows match
-    are counted together.
+def _counted(both: DataFrame) -> DataFrame:
+    """By key, how often both sides have it, how many equal rows, and the first of each side. Keys
+    of which all rows match are counted together.
     """
-    both = _marked(other, 0).unionAll(_marked(result, 1)).repartition(*_KEY)
     ours = F.col(_PLACE).bitwiseAND(1)
-    by_row = both.groupBy(*_KEY, _ROW).agg(
-        F.sum(ours).alias(_OURS), F.sum(1 - ours).alias(_THEIRS), F.min(_PLACE).alias(_PLACE)
+    firsts = (F.min(F.when(ours == of, F.col(_PLACE))) for of in (1, 0))
+    by_row = (
+        both.repartition(*_KEY)
+        .groupBy(*_KEY, _ROW)
+        .agg(
+            F.sum(ours).alias(_OURS),
+            F.sum(1 - ours).alias(_THEIRS),
+            *(first.alias(name) for first, name in zip(firsts, _FIRST, strict=True)),
+        )
     )
     by_key = by_row.groupBy(*_KEY).agg(
         F.sum(_OURS).alias(_OURS),
         F.sum(_THEIRS).alias(_THEIRS),
         F.sum(F.least(_OURS, _THEIRS)).alias("matching"),
-        F.shiftright(F.min(_PLACE), 1).cast("int").alias(_BUCKET),
+        *(F.min(name).alias(name) for name in _FIRST),
     )
     matches = (F.col("matching") == F.col(_OURS)) & (F.col("matching") == F.col(_THEIRS))
-    apart = (F.when(~matches, F.col(name)).alias(name) for name in _KEY)
-    common = F.least(_OURS, _THEIRS)
-    return by_key.groupBy(_BUCKET, *apart).agg(
+    bucket = F.shiftright(F.least(*_FIRST), NUMBER_BITS + 1).cast("int")
+    apart = (F.when(~matches, F.col(name)).alias(name) for name in _FIRST)
+    return by_key.groupBy(bucket.alias(_BUCKET), *apart).agg(
         F.sum(_OURS).alias(_OURS),
         F.sum(_THEIRS).alias(_THEIRS),
+        F.sum("matching").alias("matching"),
+        F.sum((F.col(_OURS) > 1).cast("bigint")).alias("twice"),
+    )
+
+
+def _apart() -> Column:
+    """Whether a row of what is counted is a key, and not all those of which every row matches."""
+    return F.coalesce(*_FIRST).isNotNull()
+
+
+def _totals(counted: DataFrame) -> Found:
+    common = F.least(_OURS, _THEIRS)
+    twice = (
+        F.sum(F.when(_apart(), (F.col(name) > 1).cast("bigint")).otherwise(F.col("twice")))
+        for name in (_OURS, _THEIRS)
+    )
+    totals = counted.groupBy(_BUCKET).agg(
         F.sum("matching").alias("matching"),
         F.sum(common - F.col("matching")).alias("different"),
         F.sum(F.col(_THEIRS) - common).alias("missing"),
         F.sum(F.col(_OURS) - common).alias("extra"),
-        F.sum((F.col(_OURS) > 1).cast("bigint")).alias("ours_twice"),
-        F.sum((F.col(_THEIRS) > 1).cast("bigint")).alias("theirs_twice"),
+        *(each.alias(name) for each, name in zip(twice, ("ours", "theirs"), strict=True)),
     )
-
-
-def _marked(side: DataFrame, of_result: int) -> DataFrame:
-    """What is shuffled of a side: as little as possible, since it is so for every row."""
-    place = F.col(_BUCKET).cast("bigint") * 2 + of_result
-    return side.select(*_KEY, _ROW, place.alias(_PLACE))
-
-
-def _totals(counted: DataFrame) -> Found:
-    names = ("matching", "different", "missing", "extra", "ours_twice", "theirs_twice")
     found = Found()
-    for row in counted.groupBy(_BUCKET).agg(*(F.sum(name).alias(name) for name in names)).collect():
+    for row in totals.collect():
         found.buckets[row[_BUCKET]] = Counts(
             row["matching"], row["different"], row["missing"], row["extra"]
         )
-        found.duplicate_keys_in_result += row["ours_twice"]
-        found.duplicate_keys_in_other += row["theirs_twice"]
+        found.duplicate_keys_in_result += row["ours"]
+        found.duplicate_keys_in_other += row["theirs"]
     return found
 
 
-def _look_at(
-    sides: tuple[DataFrame, DataFrame], counted: DataFrame, wish: Wish, found: Found
-) -> None:
+def _look_at(sides: tuple[Rows, Rows], counted: DataFrame, wish: Wish, found: Found) -> None:
     """Looks at rows that do not match: which columns differ, whether by more than the tolerance,
     and some of them as samples.
     """
     totals = found.counts
     if not (totals.different or totals.missing or totals.extra):
         return
-    keys = _looked_at(counted, wish).persist(StorageLevel.MEMORY_AND_DISK)
+    keys = _looked_at(counted, wish).persist(StorageLevel.MEMORY_AND_DISK)  # the same twice
     try:
-        keys.count()  # Spark knows how few they are when it plans to join them with both sides
         _look_at_rows(sides, keys, wish, found)
     finally:
         keys.unpersist()
 
 
-def _look_at_rows(
-    sides: tuple[DataFrame, DataFrame], keys: DataFrame, wish: Wish, found: Found
-) -> None:
+def _look_at_rows(sides: tuple[Rows, Rows], keys: DataFrame, wish: Wish, found: Found) -> None:
     slots = -(-MOST_SAMPLES // max(sum(1 for each in found.buckets.values() if each.different), 1))
     pairs = _pairs(sides, keys, wish)
     numbers = range(len(wish.compared))
@@ -228,7 +240,7 @@ def _look_at_rows(
         .alias("differing"),
         F.array(
             *(
-                F.min_by("sample", F.when(differing & _in_slot(slot, slots), F.col(_KEY[0])))
+                F.min_by("sample", F.when(differing & _in_slot(slot, slots), F.col("chance")))
                 for slot in range(slots)
             )
         ).alias("pairs"),
@@ -238,10 +250,9 @@ def _look_at_rows(
     samples = F.filter(F.concat("pairs", "others"), F.isnotnull)
     shown = F.transform(samples, lambda sample: _in_words(sample, wish.schema))
     for row in gathered.select(_BUCKET, "within", "differing", shown.alias("samples")).collect():
-        if row["within"]:  # samples alone may be later than what their key was counted for
-            counts = found.buckets[row[_BUCKET]]
-            counts.matching += row["within"]
-            counts.different -= row["within"]
+        counts = found.buckets[row[_BUCKET]]
+        counts.matching += row["within"]
+        counts.different -= row["within"]
         for name, count in zip(wish.compared, row["differing"], strict=True):
             found.columns[name] += count
         found.samples += [_sample(each, wish) for each in row["samples"]]
@@ -249,27 +260,31 @@ def _look_at_rows(
 
 
 def _looked_at(counted: DataFrame, wish: Wish) -> DataFrame:
-    """The keys whose rows are read again: those of all pairs that differ, and of some rows that one
-    side lacks.
+    """The keys of which rows are read again: those of all pairs that differ, and some of which one
+    side lacks rows.
     """
-    apart = counted.where(F.col(_KEY[0]).isNotNull())
+    apart = counted.where(_apart())
     pair = (F.col(_OURS) == 1) & (F.col(_THEIRS) == 1)
     alone = (F.col(_OURS) == 0) | (F.col(_THEIRS) == 0) if wish.keys else F.lit(True)
-    few = F.col(_OURS) + F.col(_THEIRS) <= _MOST_COPIES
-    keys = apart.where(pair).select(*_KEY, F.lit("different").alias("kind"))
-    for kind in ("missing", "extra"):
-        lacking = apart.where(~pair & alone & few & (F.col(kind) > 0)).limit(MOST_SAMPLES)
-        keys = keys.unionAll(lacking.select(*_KEY, F.lit(kind).alias("kind")))
+    keys = apart.where(pair).select(*_FIRST, F.lit("different").alias(_KIND))
+    for kind, more, fewer in (("missing", _THEIRS, _OURS), ("extra", _OURS, _THEIRS)):
+        lacking = apart.where(~pair & alone & (F.col(more) > F.col(fewer))).limit(MOST_SAMPLES)
+        keys = keys.unionAll(lacking.select(*_FIRST, F.lit(kind).alias(_KIND)))
     return keys
 
 
-def _pairs(sides: tuple[DataFrame, DataFrame], keys: DataFrame, wish: Wish) -> DataFrame:
-    """The rows of both sides that have one of these keys, side by side."""
+def _pairs(sides: tuple[Rows, Rows], keys: DataFrame, wish: Wish) -> DataFrame:
+    """The first rows of both sides that have one of these keys, side by side."""
+    # by number: two names may differ only in letters that Spark takes for the same, or have dots
+    whole = [_value(each, wish).alias(f"c{place}") for place, each in enumerate(wish.schema.names)]
+    number = F.shiftright(F.col("place"), 1).bitwiseAND((1 << NUMBER_BITS) - 1)
     ours, theirs = (
-        side.join(keys, [*_KEY]).select(
-            *_KEY, *(F.col(name).alias(f"{name}_{number}") for name in ("row", _BUCKET, "kind"))
-        )
-        for number, side in enumerate(sides)
+        side.chosen(
+            keys.withColumn("place", F.col(first))
+            .where(F.col("place").isNotNull())
+            .select(number.alias(NUMBER), F.least(*_FIRST).alias(_PAIR), _KIND)
+        ).select(_PAIR, F.col(_KIND).alias(f"kind_{of}"), F.struct(*whole).alias(f"row_{of}"))
+        for of, (side, first) in enumerate(zip(sides, _FIRST, strict=True))
     )
     places = {name: place for place, name in enumerate(wish.schema.names)}
     kind = F.coalesce("kind_0", "kind_1")
@@ -292,10 +307,10 @@ def _pairs(sides: tuple[DataFrame, DataFrame], keys: DataFrame, wish: Wish) -> D
         for side in range(len(sides))
     )
     return (
-        ours.join(theirs, [*_KEY], "full_outer")
+        ours.join(theirs, _PAIR, "full_outer")
         .select(
-            _KEY[0],
-            F.least(f"{_BUCKET}_0", f"{_BUCKET}_1").alias(_BUCKET),
+            F.xxhash64(_PAIR).alias("chance"),
+            F.shiftright(_PAIR, NUMBER_BITS + 1).cast("int").alias(_BUCKET),
             single.alias("single"),
             F.array(*differs).cast("array<boolean>").alias("differs"),
             F.struct(kind.alias("kind"), *shown).alias("rows"),
@@ -316,7 +331,7 @@ def _equal(one: Column, other: Column, kind: DataType, tolerance: str | None) ->
 
 
 def _in_slot(slot: int, slots: int) -> Column:
-    return F.pmod(F.col(_KEY[0]), F.lit(slots)) == slot
+    return F.pmod(F.col("chance"), F.lit(slots)) == slot
 
 
 def _in_words(sample: Column, schema: StructType) -> Column:
@@ -354,5 +369,6 @@ def _some_of_each(samples: Iterable[Sample]) -> list[Sample]:
     return [sample for of_kind in chosen.values() for sample in of_kind]
 
 
-def _column(name: str) -> Column:
-    return F.col(f"`{name.replace('`', '``')}`")
+def _value(name: str, wish: Wish) -> Column:
+    """A column of a side, in the type that both have."""
+    return F.col(f"`{name.replace('`', '``')}`").cast(wish.schema[name].dataType)

@@ -6,7 +6,7 @@ import logging
 from datetime import UTC, datetime
 
 from pyiceberg.schema import Schema
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from backfill.api.conditions import Reason
@@ -17,15 +17,15 @@ from backfill.api.spec import Window
 from backfill.api.validation import settings_digest
 from backfill.iceberg.tables import Catalogs
 from backfill.outputs.comparable import check_comparison, compared_schema
-from backfill.outputs.compared_tables import other_table, own_table
+from backfill.outputs.compared_tables import ComparedTable, other_table, own_table
 from backfill.outputs.result import Result
 from backfill.outputs.staging import branch_head, lost
 from backfill.protocol.split_assignment import OutputComparison
 from backfill.runtime.batch.own_jobs import cancelled_by, own_session
-from backfill.runtime.comparison.compare import Wish, compare
+from backfill.runtime.comparison.compare import Rows, Wish, compare
 from backfill.runtime.comparison.refusals import lasting_refusals
 from backfill.runtime.comparison.report import Clues, Report
-from backfill.runtime.comparison.sides import rows_of, side_of, time_of
+from backfill.runtime.comparison.sides import Side, in_window, rows_of, side_of, time_of
 from backfill.runtime.queries.causes import cause_of, lasting_cause
 from backfill.runtime.queries.run import Run
 from backfill.runtime.settings import RuntimeSettings
@@ -129,9 +129,8 @@ def compare_output(
         other_files = side_of(theirs.table, theirs.output, theirs.rows, current, names)
     sides = ((ours, staged_files), (theirs, other_files))
     width_us = stretch_us(settings.window)
-    start_us, tasks = to_us(settings.window.start), spark.sparkContext.defaultParallelism
-    frames = [(of.output, rows_of(spark, side, of.rows, tasks)) for of, side in sides]
-    staged, other = ((frame, _stretch(frame, of, start_us, width_us)) for of, frame in frames)
+    start_us = to_us(settings.window.start)
+    staged, other = (_rows(spark, side, of, start_us, width_us) for of, side in sides)
     wish, most = wish_of(common, output), sum(side.rows for _, side in sides)
     with lasting_refusals(reference, where, in_tasks=True):
         found = compare(spark, staged, other, wish, rows=most)
@@ -181,6 +180,10 @@ def stretch_us(window: Window) -> int:
     return _HOUR_US * -(-hours // _MOST_STRETCHES)
 
 
-def _stretch(frame: DataFrame, output: Output, start_us: int, width_us: int) -> Column:
-    since = time_of(frame, output) - start_us
-    return F.floor(since.cast("decimal(20, 0)") / width_us).cast("int")
+def _rows(spark: SparkSession, side: Side, of: ComparedTable, start_us: int, width_us: int) -> Rows:
+    rows = rows_of(spark, side, spark.sparkContext.defaultParallelism)
+    frame = in_window(rows.all(), side, of.rows)
+    since = time_of(frame, of.output) - start_us
+    whole = since - F.pmod(since, F.lit(width_us))  # also before the start: a day may begin there
+    stretch = F.call_function("div", whole, F.lit(width_us)).cast("int")
+    return Rows(frame, stretch, rows.chosen)

@@ -18,9 +18,8 @@ from backfill.iceberg.failures import reason
 from backfill.outputs.window import DAY_US, WindowRows
 from backfill.planning.plan import Split
 from backfill.planning.rows.table import SourceTable
-from backfill.runtime.batch.arrow_leaf import arrow_frame
 from backfill.runtime.batch.table_files import source_table, splits_of
-from backfill.runtime.source.data_source import source_schema
+from backfill.runtime.comparison.numbered_rows import NumberedRows
 from backfill.runtime.source.packing import pack_by_bytes
 from backfill.runtime.source.timestamp_columns import column_of, microseconds
 
@@ -87,12 +86,15 @@ def side_of(
     return Side(found, splits)
 
 
-def rows_of(spark: SparkSession, side: Side, rows: WindowRows, tasks: int) -> DataFrame:
-    """The rows of the window on one side."""
+def rows_of(spark: SparkSession, side: Side, tasks: int) -> NumberedRows:
+    """The rows of the files of one side."""
     size = sum(split.bytes for split in side.splits)
     packed = pack_by_bytes(side.splits, max(tasks, size // _TASK_BYTES))
-    schema = source_schema(side.table, with_record=False)
-    frame = arrow_frame(spark, side.table, packed, schema)
+    return NumberedRows(spark, side.table, packed)
+
+
+def in_window(frame: DataFrame, side: Side, rows: WindowRows) -> DataFrame:
+    """The rows of the window among those of the files of one side."""
     value, kind = column_of(frame, rows.column)
     number = (
         F.unix_date(value)
