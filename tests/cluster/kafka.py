@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from live_cluster import Cluster, listens_at, until
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from rest import Manifest
 
+from backfill.api.quantities import to_us
 from kafka_broker import broker_settings, cluster_id, find_jars
 from small_java import JAVA_OPTIONS
 
@@ -135,11 +137,13 @@ class Client:
         admin.createTopics(wanted).all().get()
         admin.close()
 
-    def send(self, topic: str, records: Iterable[tuple[int, str]]) -> None:
-        """Sends records to their partitions, in this order. Returns when Kafka has them."""
+    def send(self, topic: str, records: Iterable[tuple[int, datetime, str]]) -> None:
+        """Sends records of a time to their partitions, in this order. Returns when Kafka has
+        them.
+        """
         record = self._jvm.org.apache.kafka.clients.producer.ProducerRecord
-        for partition, value in records:
-            self._producer.send(record(topic, partition, None, value))
+        for partition, at, value in records:
+            self._producer.send(record(topic, partition, to_us(at) // 1_000, None, value))
         self._producer.flush()
 
     def values(self, topic: str) -> list[str]:

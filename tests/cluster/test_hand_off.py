@@ -1,5 +1,6 @@
-"""State is built from tables and goes on with live Kafka, while records keep coming. Tables, workspace
-and the application's own checkpoints are in an object store.
+"""State is built from tables and goes on with live Kafka, while records keep coming: of one topic by the
+offsets of the rows, of the other by time. Tables, workspace and the application's own checkpoints are in
+an object store.
 """
 
 import json
@@ -28,6 +29,7 @@ START = datetime(2024, 3, 1, tzinfo=UTC)
 EVERY = timedelta(seconds=10)
 WINDOW = timedelta(minutes=5)
 HISTORY_ROWS, HISTORY_PARTITIONS, PARTITIONS = 720, 2, 3
+MARGIN = timedelta(minutes=5)
 CLOSING = timedelta(days=1)
 """So much later is the event that closes all windows."""
 PROGRAM = Path(__file__).with_name("user_activity.py")
@@ -39,11 +41,11 @@ HISTORY = pa.schema(
         ("user", pa.int64()),
         ("at", UTC_TIME),
         ("ingested", UTC_TIME),
-        ("kafka_partition", pa.int32()),
-        ("kafka_offset", pa.int64()),
     ]
 )
+WITH_OFFSETS = pa.schema([*HISTORY, ("kafka_partition", pa.int32()), ("kafka_offset", pa.int64())])
 SENT = pa.schema([("at", UTC_TIME), ("value", pa.string())])
+SOURCES = {"activity": WITH_OFFSETS, "visits": HISTORY}
 TOPICS = ("counts", "firsts")
 
 
@@ -53,13 +55,18 @@ def event(number: int) -> dict[str, Any]:
     return {"id": source, "user": source // 5 % 7, "at": START + source * EVERY}
 
 
+def sent_at(number: int) -> datetime:
+    """When it is sent."""
+    return START + number * EVERY
+
+
 def partition(number: int) -> int:
     """Where it is sent. History has none of the last partition."""
     return number % (HISTORY_PARTITIONS if number < HISTORY_ROWS else PARTITIONS)
 
 
 class Traffic:
-    """A producer that never rests: first history, then a record after the other."""
+    """A producer that never rests: first history, then a record after the other, to all topics."""
 
     def __init__(self, client: Client):
         self._client = client
@@ -73,8 +80,8 @@ class Traffic:
         """Sends what closes all windows, and then nothing."""
         self._ending.set()
         self._thread.join()
-        closing = event(self.sent) | {"id": -1, "at": event(self.sent)["at"] + CLOSING}
-        self._client.send("activity", [(0, _json(closing))])
+        at = sent_at(self.sent) + CLOSING
+        self._client.send("activity", [(0, at, _json(event(self.sent) | {"at": at}))])
 
     @property
     def expected(self) -> dict[str, Counter[str]]:
@@ -98,9 +105,9 @@ class Traffic:
 
     def _send(self, count: int) -> None:
         numbers = range(self.sent, self.sent + count)
-        self._client.send(
-            "activity", [(partition(number), _json(event(number))) for number in numbers]
-        )
+        records = [(partition(each), sent_at(each), _json(event(each))) for each in numbers]
+        for topic in SOURCES:
+            self._client.send(topic, records)
         self.sent += count
 
 
@@ -125,7 +132,7 @@ def test_history_and_live_traffic_give_every_row_once(
     catalog = stores.catalog()
     land(catalog)
     with broker.client() as client:
-        client.create({"activity": PARTITIONS} | dict.fromkeys(TOPICS, 1))
+        client.create(dict.fromkeys(SOURCES, PARTITIONS) | dict.fromkeys(TOPICS, 1))
         traffic = Traffic(client)
         backfill = Applied(team, NAME)
         team.apply(*application(team, broker), bootstrap(team))
@@ -133,8 +140,8 @@ def test_history_and_live_traffic_give_every_row_once(
         ended = backfill.until_ended()["status"]
         handed = ended["handOff"]
         assert backfill.condition("HandedOver")["reason"] == "Live"
-        offsets = {str(each): HISTORY_ROWS // 2 for each in range(HISTORY_PARTITIONS)} | {"2": 0}
-        assert [each["offsets"] for each in handed["sources"]] == [offsets]
+        assert {each["name"]: each["offsets"] for each in handed["sources"]} == goes_on()
+        assert not handed.get("repeatedIn")
 
         traffic.end()
         expected, history = traffic.expected, {name: published(catalog, name) for name in TOPICS}
@@ -147,12 +154,24 @@ def test_history_and_live_traffic_give_every_row_once(
     print(f"hand-off pause: {pause:.1f} s")
 
 
+def goes_on() -> dict[str, dict[str, int]]:
+    """By source, where live traffic goes on in each partition: after history, or at the first record
+    that is not older than its last minutes.
+    """
+    ends = {str(each): HISTORY_ROWS // HISTORY_PARTITIONS for each in range(HISTORY_PARTITIONS)}
+    last = [
+        each for each in range(HISTORY_ROWS) if sent_at(each) >= sent_at(HISTORY_ROWS - 1) - MARGIN
+    ]
+    again = Counter(str(partition(each)) for each in last)
+    starts = {each: end - again[each] for each, end in ends.items()}
+    return {"activity": ends | {"2": 0}, "visits": starts | {"2": 0}}
+
+
 def sent(client: Client, topic: str, count: int) -> "Counter[str]":
-    """What the live application has sent, but for the event that closes; waits for so many rows."""
+    """What the live application has sent; waits for so many rows."""
 
     def rows() -> list[str]:
-        values = client.values(topic)
-        return [_normal(value) for value in values if json.loads(value).get("id") != -1]
+        return [_normal(value) for value in client.values(topic)]
 
     until(lambda: len(rows()) >= count, f"{count} rows are sent to {topic}")
     return Counter(rows())
@@ -171,12 +190,13 @@ def land(catalog: Catalog) -> None:
     for number in range(HISTORY_ROWS):
         place = partition(number)
         position = {"kafka_partition": place, "kafka_offset": offsets[place]}
-        rows.append(event(number) | {"ingested": START + number * EVERY} | position)
+        rows.append(event(number) | {"ingested": sent_at(number)} | position)
         offsets[place] += 1
-    table = catalog.create_table("raw.activity", HISTORY)
     half = HISTORY_ROWS // 2
-    for part in (rows[:half], rows[half:]):
-        table.append(pa.Table.from_pylist(part, HISTORY))
+    for name, schema in SOURCES.items():
+        table = catalog.create_table(f"raw.{name}", schema)
+        for part in (rows[:half], rows[half:]):
+            table.append(pa.Table.from_pylist(part, schema))
     for name in TOPICS:
         catalog.create_table(f"raw.{name}", SENT)
 
@@ -223,14 +243,17 @@ def bootstrap(team: Team) -> Manifest:
         "window": {"start": START.isoformat(), "end": "Live"},
         "sources": [
             {
-                "name": "activity",
-                "table": "lake.raw.activity",
+                "name": name,
+                "table": f"lake.raw.{name}",
                 "timestampColumn": "ingested",
-                "kafka": {"partitionColumn": "kafka_partition", "offsetColumn": "kafka_offset"},
-                "live": {"kafka": {"topic": "activity"}},
+                "kafka": {"partitionColumn": "kafka_partition", "offsetColumn": "kafka_offset"}
+                if schema is WITH_OFFSETS
+                else {},
+                "live": {"kafka": {"topic": name}},
             }
+            for name, schema in SOURCES.items()
         ],
-        "ordering": {"policy": "Strict"},
+        "ordering": {"policy": "Exact"},
         "maxMisalignment": "1h",
         "outputs": [
             {
@@ -241,7 +264,12 @@ def bootstrap(team: Team) -> Manifest:
             }
             for name in TOPICS
         ],
-        "handOff": {"to": "Live", "start": "Deploy", "maxLag": "30s"},
+        "handOff": {
+            "to": "Live",
+            "start": "Deploy",
+            "maxLag": "30s",
+            "startingTimestampMargin": f"{MARGIN // timedelta(seconds=1)}s",
+        },
         "scaling": {"minExecutors": 1, "maxExecutors": 1},
         "workspace": team.storage.workspace,
         "catalogs": [{"name": "lake", "secretRef": {"name": CATALOG_SECRET}}],

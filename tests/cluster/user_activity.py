@@ -1,5 +1,5 @@
-"""What users do, without repeats and in windows: an ordinary program with state that reads a Kafka topic and
-writes two.
+"""What users do in windows, and their visits without repeats: an ordinary program with state that reads two
+Kafka topics and writes two.
 """
 
 import os
@@ -9,14 +9,14 @@ from pyspark.sql import functions as F
 
 spark = SparkSession.builder.appName("user-activity").getOrCreate()
 servers, checkpoints = os.environ["KAFKA_BROKERS"], os.environ["CHECKPOINTS"]
-options = {
-    "kafka.bootstrap.servers": servers,
-    "subscribe": "activity",
-    "startingOffsets": "latest",
-}
-records = spark.readStream.format("kafka").options(**options).load()
-event = F.from_json(F.col("value").cast("string"), "id BIGINT, user BIGINT, at TIMESTAMP")
-events = records.select(event.alias("event")).select("event.*").withWatermark("at", "10 minutes")
+options = {"kafka.bootstrap.servers": servers, "startingOffsets": "latest"}
+
+
+def read(topic: str) -> DataFrame:
+    """The events of a topic."""
+    records = spark.readStream.format("kafka").options(**options).option("subscribe", topic).load()
+    event = F.from_json(F.col("value").cast("string"), "id BIGINT, user BIGINT, at TIMESTAMP")
+    return records.select(event.alias("event")).select("event.*").withWatermark("at", "10 minutes")
 
 
 def send(rows: DataFrame, topic: str, time: str) -> None:
@@ -28,7 +28,9 @@ def send(rows: DataFrame, topic: str, time: str) -> None:
     ).start()
 
 
-counts = events.groupBy(F.window("at", "5 minutes"), "user").agg(F.count("*").alias("events"))
+counts = (
+    read("activity").groupBy(F.window("at", "5 minutes"), "user").agg(F.count("*").alias("events"))
+)
 send(counts.select(F.col("window.start").alias("at"), "user", "events"), "counts", "at")
-send(events.dropDuplicates(["id", "at"]), "firsts", "at")
+send(read("visits").dropDuplicates(["id", "at"]), "firsts", "at")
 spark.streams.awaitAnyTermination()
