@@ -207,7 +207,7 @@ def test_a_query_whose_python_process_was_slow_to_start_is_started_again_in_the_
     assert (source.committed, source.rows) == (3, 2 * ROWS_PER_STEP)
     rows = history.result("copies", "copies")
     assert sorted(row["id"] for row in rows) == list(range(2 * ROWS_PER_STEP))  # type: ignore[type-var]
-    assert "the query copies is started again: " in log
+    assert "restarting the query copies: " in log
     assert "the application sees another run" in log
 
 

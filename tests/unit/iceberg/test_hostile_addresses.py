@@ -305,7 +305,7 @@ def test_no_object_store_is_at_an_address_near_the_operator(
     assert thief.requests == []
     assert any(
         text in found["lake"]
-        for text in ("do not connect", "must be the address of a server", "must be of letters")
+        for text in ("do not connect", "must be the address of a server", "must consist of letters")
     )
 
 

@@ -129,7 +129,8 @@ def test_files_are_not_exported_as_the_operator(
     publish = {"mode": "Export", "location": location}
     asked = [{"name": "out", "table": "lake.raw.clicks", "publish": publish}]
     with hostile_server(answering("403 Forbidden")) as store, hostile_catalog(table) as catalog:
-        found = said(clicks, {**catalog.properties, **whereabouts(store)}, outputs=asked)
+        properties = {**catalog.properties, **whereabouts(store)}
+        found = said(clicks, properties, "of-exports", outputs=asked)
     assert store.requests == []
     (line,) = (each for each in found.splitlines() if "publish.location" in each)
     assert words in line
