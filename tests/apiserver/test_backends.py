@@ -262,7 +262,7 @@ def test_a_child_of_somebody_else_is_not_taken_for_ours(stage: Stage) -> None:
     stage.backend.start(stage.launch)
     state = stage.backend.observe(1)
     assert (state.phase, state.reason) == ("Exited", "Refused")
-    assert "is not this Backfill's" in state.message
+    assert "does not belong to this Backfill" in state.message
 
 
 def test_a_refused_child_is_an_attempt_that_failed_for_that_reason(stage: Stage) -> None:

@@ -130,8 +130,8 @@ def test_what_can_not_be_told_in_a_namespace_that_is_being_deleted_is_in_the_log
     assert not admin.get(path).ok
     assert events(admin, namespace) == []
     assert (
-        "the event CleanupIncomplete (Possibly left behind: branch backfill/july of"
-        " lake.ops.summary) is left out" in caplog.text
+        "event CleanupIncomplete (Possibly left behind: branch backfill/july of"
+        " lake.ops.summary) was not recorded" in caplog.text
     )
 
 
