@@ -24,6 +24,7 @@ from backfill.runtime.comparison.values import canonical, digest, near, parts, s
 MOST_SAMPLES: Final = 20
 """Rows that are shown of each kind."""
 _ROWS_PER_TASK = 1_500_000
+_TWO_MAPS = "spark.sql.codegen.aggregate.map.twolevel.enabled"
 _KEY = ("__key_1", "__key_2")
 _ROW, _BUCKET, _OURS, _THEIRS = "__row", "__bucket", "__ours", "__theirs"
 _PLACE = "__place"
@@ -122,6 +123,8 @@ def compare(spark: SparkSession, result: Rows, other: Rows, wish: Wish, *, rows:
         rows: how many rows there may be on both sides.
     """
     spark.conf.set("spark.sql.shuffle.partitions", _tasks(spark, rows))
+    # the first one is a cache of keys that occur again and again: here nearly all are new
+    spark.conf.set(_TWO_MAPS, "false")
     counted = _counted(_digested(result, 1, wish).unionAll(_digested(other, 0, wish)))
     counted.persist(StorageLevel.MEMORY_AND_DISK)
     try:
@@ -133,7 +136,9 @@ def compare(spark: SparkSession, result: Rows, other: Rows, wish: Wish, *, rows:
 
 
 def _tasks(spark: SparkSession, rows: int) -> int:
-    return max(spark.sparkContext.defaultParallelism, rows // _ROWS_PER_TASK)
+    """As many as keep all cores busy to the end."""
+    cores = spark.sparkContext.defaultParallelism
+    return cores * max(1, -(-rows // (cores * _ROWS_PER_TASK)))
 
 
 def _digested(side: Rows, of_result: int, wish: Wish) -> DataFrame:
