@@ -1,10 +1,12 @@
 """Finds the Backfill that a command refers to, and its state directory."""
 
+import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from backfill.api.backfill import Backfill
-from backfill.api.errors import BadInput, Problem
+from backfill.api.errors import BadInput, InvalidManifest, Problem
+from backfill.api.locations import LOCATION_FORM, LOCATION_PATTERN
 from backfill.api.manifests.backfill_manifest import Manifests, load_manifests
 from backfill.api.manifests.problems import did_you_mean
 from backfill.api.output import Output
@@ -22,8 +24,11 @@ def read_file(file: Path, namespace: str | None, *, require_application: bool) -
     backfill = manifests.backfill
     spec = backfill.spec
     located = {
-        "workspace": _located(spec.workspace, file),
-        "outputs": tuple(_located_output(output, file) for output in spec.outputs),
+        "workspace": _located(spec.workspace, file, "spec.workspace"),
+        "outputs": tuple(
+            _located_output(output, file, f"spec.outputs[{number}].publish.location")
+            for number, output in enumerate(spec.outputs)
+        ),
     }
     backfill = backfill.model_copy(update={"spec": spec.model_copy(update=located)})
     if namespace is not None:
@@ -33,16 +38,21 @@ def read_file(file: Path, namespace: str | None, *, require_application: bool) -
     return Manifests(backfill, manifests.application)
 
 
-def _located_output(output: Output, file: Path) -> Output:
-    location = _located(output.publish.location, file)
+def _located_output(output: Output, file: Path, field: str) -> Output:
+    location = _located(output.publish.location, file, field)
     publish = output.publish.model_copy(update={"location": location})
     return output.model_copy(update={"publish": publish})
 
 
-def _located(location: str | None, file: Path) -> str | None:
+def _located(location: str | None, file: Path, field: str) -> str | None:
     if location is None or urlsplit(location).scheme:
         return location
-    return str((file.parent / location).resolve())
+    located = str((file.parent / location).resolve())
+    if re.fullmatch(LOCATION_PATTERN, located) is None:
+        raise InvalidManifest(
+            Problem(field, f'"{location}" leads to {located}, which is not accepted', LOCATION_FORM)
+        )
+    return located
 
 
 def find(target: str, namespace: str | None, state: Path) -> tuple[LocalStore, Backfill]:

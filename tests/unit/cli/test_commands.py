@@ -178,6 +178,19 @@ def test_a_relative_workspace_is_beside_the_file(
     assert list((tmp_path / "shared" / "work").rglob("*.parquet")) == []
 
 
+def test_a_relative_location_in_a_directory_with_spaces_is_refused_before_anything_is_kept(
+    runs: LocalRuns, tmp_path: Path
+) -> None:
+    (tmp_path / "my files").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "my files")
+    runs.write(workspace="link/work")
+    ended = runs.run()
+    assert ended.status == 2, ended.err
+    said = " ".join(ended.err.split())
+    assert f'spec.workspace: "link/work" leads to {tmp_path}/my files/work' in said
+    assert not runs.store.directory.exists()
+
+
 def test_a_result_is_published_when_a_person_approves_it(runs: LocalRuns, lake: Catalog) -> None:
     lake.create_table("raw.counts", schema=EVENTS)
     output = {
