@@ -12,6 +12,8 @@ from backfill.api.backfill import ObjectMeta
 from backfill.api.base import Model
 from backfill.api.field_types import Name
 
+JOB_VARIABLE: Final = "BACKFILL_JOB"
+"""Environment variable of a job's pod, with the name of the job's objects."""
 MOST_RESULT_BYTES: Final = 900 * 1024
 """Bytes of a compressed result. Base64 adds a third, and etcd takes at most 1.5 MiB."""
 MOST_PROGRESS: Final = 1024

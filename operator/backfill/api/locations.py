@@ -23,7 +23,10 @@ LOCATION_FORM: Final = (
 """The pattern in words."""
 _STORES: Final = re.compile(f"{_STORE}/?")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_ALIASES: Final = {"s3a://": "s3://", "s3n://": "s3://", "file:///": "/"}
+_ALIASES: Final = {
+    **{"s3a://": "s3://", "s3n://": "s3://", "gcs://": "gs://"},
+    **{"abfs://": "abfss://", "wasb://": "wasbs://", "file:///": "/"},
+}
 
 
 def is_local(location: str) -> bool:

@@ -118,6 +118,8 @@ class ExportDirectory:
         """``output`` has a location."""
         self.location = (output.publish.location or "").rstrip("/")
         base, _, own = self.location.rpartition("/")
+        if base in {"", "file://"}:
+            base += "/"  # joined without it, a path would be relative, and a URI would name a host
         catalog = output.table.partition(".")[0]
         self._place = OwnDirectory(PyArrowFileIO(store_properties(catalog)), base, own)
         self._result = result
@@ -355,10 +357,16 @@ def _copy(
     if head is None:
         raise lost(output.table, result)
 
+    def read(file: DataFile, content: Digested) -> Iterator[bytes]:
+        with (
+            _reading(output, file),
+            table.io.new_input(file.file_path).open(seekable=False) as source,
+        ):
+            yield from content.chunks(source)
+
     def copy(number: int, file: DataFile) -> ExportedFile:
         content, name = Digested(), place.data_file(number)
-        with table.io.new_input(file.file_path).open(seekable=False) as source:
-            place.write(name, content.chunks(source))
+        place.write(name, read(file, content))
         return ExportedFile(
             name=name, rows=file.record_count, bytes=content.bytes, sha256=content.sha256
         )
@@ -398,7 +406,7 @@ def _check_columns(table: Table, output: Output, files: Sequence[DataFile]) -> N
     """Readers of a table know a column by its ID, those of files by its name."""
 
     def columns(file: DataFile) -> pa.Schema:
-        with table.io.new_input(file.file_path).open() as stream:
+        with _reading(output, file), table.io.new_input(file.file_path).open() as stream:
             return pq.read_schema(stream).remove_metadata()
 
     with ThreadPoolExecutor(_COPIES_AT_ONCE) as readers:
@@ -408,6 +416,20 @@ def _check_columns(table: Table, output: Output, files: Sequence[DataFile]) -> N
             f"the columns of {output.table} were changed between two attempts, and the files of"
             " both kinds cannot be read together; start over with a new Backfill"
         )
+
+
+@contextmanager
+def _reading(output: Output, file: DataFile) -> Iterator[None]:
+    """Says of an error which file of the result it is about."""
+    try:
+        yield
+    except (FileNotFoundError, pa.ArrowInvalid) as error:
+        raise CanNotPublish(
+            f"{file.file_path}, a data file of the result of output {output.name}, is missing or"
+            f" damaged: {reason(error)}; restore it and retry, or start over with a new Backfill"
+        ) from error
+    except Exception as error:  # a FileIO raises whatever its client library raises
+        raise BackfillError(f"{file.file_path} cannot be read: {reason(error)}") from error
 
 
 def _named(names: Sequence[str]) -> str:

@@ -2,18 +2,21 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from pyiceberg.schema import sanitize_column_names
 from pyiceberg.table import Table, TableProperties
 
 from backfill.api.errors import BackfillError, Problem
+from backfill.api.job_report import JOB_VARIABLE
 from backfill.api.locations import is_below, is_local
 from backfill.api.output import Output
 from backfill.outputs.export import PROBE, ExportDirectory, not_own
 from backfill.outputs.result import Result, data_directory
 
 _CHOOSE = "choose an empty directory, or one that does not exist"
+_MOUNTS = Path("/proc/self/mountinfo")
 
 
 def check_exports(
@@ -38,9 +41,11 @@ def check_exports(
         wrong = [
             *_form(location, f"{field}.publish.location"),
             *_overlaps(location, places, f"{field}.publish.location"),
+            *_lost(location, f"{field}.publish.location"),
             *_renamed_columns(tables[output.table], output, f"{field}.table"),
         ]
         yield from wrong or _unusable(output, result, f"{field}.publish.location")
+        places[location] = f"the location of output {output.name}"
 
 
 def _form(location: str, field: str) -> Iterator[Problem]:
@@ -61,6 +66,20 @@ def _overlaps(location: str, places: Mapping[str, str], field: str) -> Iterator[
             relation = "within" if is_below(here, there) else "around"
             yield Problem(field, f"{location} is {relation} {what} ({place})", _CHOOSE)
             return
+
+
+def _lost(location: str, field: str) -> Iterator[Problem]:
+    """Whether files are lost with the pod in which this job runs."""
+    if JOB_VARIABLE not in os.environ or not is_local(location):
+        return
+    place = Path(_resolved(location))
+    mounted = {line.split()[4] for line in _MOUNTS.read_text().splitlines()} - {"/"}
+    if not any(place.is_relative_to(each) for each in mounted):
+        yield Problem(
+            field,
+            f"{location} is on no volume, and the job's pod takes its own disk away with it",
+            "mount a volume there in the application's driver, or name an object store",
+        )
 
 
 def _resolved(location: str) -> str:

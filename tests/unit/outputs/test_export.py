@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -17,10 +18,13 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 
 from backfill.api.errors import BackfillError, CanNotPublish, CanNotUndo, ResultLost
+from backfill.api.job_report import JOB_VARIABLE
 from backfill.api.output import Output, Publish, PublishMode
 from backfill.api.source import Source
+from backfill.outputs import export_places
 from backfill.outputs.cleanup import discard
 from backfill.outputs.export import (
+    ExportDirectory,
     ExportUndo,
     check_exportable,
     discard_unfinished,
@@ -219,6 +223,31 @@ def test_only_final_rows_are_exported(lake: Catalog, place: Path) -> None:
     assert not place.exists()
 
 
+@cases("harm", {"missing": Path.unlink, "damaged": lambda path: path.write_bytes(b"PAR1")})
+def test_a_file_of_the_result_that_cannot_be_read_is_named(
+    lake: Catalog, place: Path, harm: Callable[[Path], object]
+) -> None:
+    table = staged(lake)
+    head = table.refresh().metadata.refs[RESULT.branch].snapshot_id
+    path = table.inspect.files(head)["file_path"][0].as_py()
+    harm(Path(path.removeprefix("file://")))
+    for refused in (check_exportable, export):
+        with pytest.raises(CanNotPublish, match=r"is missing or damaged: .*; restore it and retry"):
+            refused(exported_to(place), RESULT, None)
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_directory_at_the_root_of_a_disk_is_not_one_beside_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    name = f"none-{tmp_path.name}"
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "theirs").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert ExportDirectory(exported_to(f"{scheme}/{name}"), RESULT).names() == set()
+
+
 def test_files_with_different_columns_are_not_exported_together(lake: Catalog, place: Path) -> None:
     table = staged(lake)
     with table.update_schema() as update:
@@ -345,11 +374,35 @@ def test_a_directory_within_or_around_one_of_the_backfill_is_refused(
         f"{field}: {work}/out is within the workspace of this Backfill ({work}); {choose}"
     ]
     (tmp_path / "link").symlink_to(work)
+    more = exported_to(f"{work}/out/more", name="more")
+    both = [exported_to(f"{tmp_path}/link/out"), more]
+    said = "\n".join(map(str, check_outputs(both, [OTHER, replace(OTHER, output="more")], WINDOW)))
+    assert f"{work}/out/more is within the location of output summary" in said
     assert "is within the workspace" in problems(f"{tmp_path}/link/out", workspace=str(work))[0]
     assert problems("s3a://lake/") == [
         f"{field}: s3a://lake/ is a whole bucket; name a directory in it"
     ]
     assert "out/plays is a relative path" in problems("out/plays")[0]
+
+
+def test_a_pods_own_disk_is_refused(
+    lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_table(lake)
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        "1 0 0:1 / / rw - overlay overlay rw\n"
+        f"2 1 0:2 / {tmp_path}/volume rw,relatime master:1 - nfs store:/ rw\n"
+    )
+    monkeypatch.setattr(export_places, "_MOUNTS", mounts)
+    assert problems(tmp_path / "volumes" / "out") == []
+    monkeypatch.setenv(JOB_VARIABLE, "january-job-0123456789")
+    assert problems(f"file://{tmp_path}/volume/out") == []
+    assert problems(tmp_path / "volumes" / "out") == [
+        f"spec.outputs[0].publish.location: {tmp_path}/volumes/out is on no volume, and the job's"
+        " pod takes its own disk away with it; mount a volume there in the application's driver, or"
+        " name an object store"
+    ]
 
 
 def test_columns_that_have_another_name_in_files_are_refused(lake: Catalog, place: Path) -> None:

@@ -165,5 +165,7 @@ def test_a_volume_that_is_mounted_through_a_link_works(tmp_path: Path) -> None:
 def test_a_part_of_a_namespace_is_not_another_one_whose_name_begins_alike() -> None:
     assert is_below("s3a://lake/work/team-a/july", "s3://lake/work/team-a/")
     assert is_below("file:///mnt/work/team-a", "/mnt/work/team-a")
+    assert is_below("gcs://lake/work/team-a", "gs://lake/work")
+    assert is_below("abfs://lake@store/work/team-a", "abfss://lake@store/work")
     assert not is_below("s3://lake/work/team-ab/july", "s3://lake/work/team-a")
     assert not is_below("s3://lake/work", "s3://lake/work/team-a")

@@ -90,7 +90,13 @@ def _let_go(observed: Observed, draft: Draft) -> Next:
     status, retry = draft.status, draft.status.retry
     branch = result_branch(observed.backfill.metadata.namespace, observed.backfill.metadata.name)
     branches = [f"branch {output.branch or branch} of {output.table}" for output in status.outputs]
-    left = ", ".join((*branches, f"plans and checkpoints in {status.workspace}"))
+    published = {output.name for output in status.outputs if output.is_published}
+    exports = [
+        f"unfinished files in {output.destination}"
+        for output in observed.backfill.spec.outputs
+        if output.publish.location is not None and output.name not in published
+    ]
+    left = ", ".join((*branches, *exports, f"plans and checkpoints in {status.workspace}"))
     why = f" ({retry.message})" if retry is not None and retry.job == "discard" else ""
     message = (
         f"deleted before cleanup finished, {_LIMIT} after the deletion was requested{why}. "

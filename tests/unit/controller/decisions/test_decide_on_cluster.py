@@ -17,7 +17,7 @@ from backfill.api.errors import (
     PublishConflict,
     ResultLost,
 )
-from backfill.api.status import Attempt, BackfillStatus
+from backfill.api.status import Attempt, BackfillStatus, ExportStatus
 from backfill.controller.decisions.actions import (
     CancelJob,
     Decision,
@@ -827,6 +827,21 @@ def test_after_the_limit_a_deleted_backfill_is_let_go_of_and_what_is_left_is_nam
     told = condition(decision, ConditionType.SUCCEEDED).message
     assert "branch backfill/january of lake.ops.counts" in told
     assert "plans and checkpoints in /work" in told
+
+
+@pytest.mark.parametrize("exported", [None, ExportStatus(location="s3://lake/out")])
+def test_after_the_limit_files_of_an_unfinished_export_are_named(
+    exported: ExportStatus | None,
+) -> None:
+    publish = {"mode": "Export", "location": "s3://lake/out"}
+    resource = backfill(
+        planned(output={"exported": exported}),
+        deleted=True,
+        outputs=[{"name": "counts", "table": "lake.ops.counts", "publish": publish}],
+    )
+    decision = decide(on_cluster(resource, now=NOW + REMOVAL_LIMIT))
+    told = condition(decision, ConditionType.SUCCEEDED).message
+    assert ("unfinished files in s3://lake/out" in told) == (exported is None)
 
 
 def test_a_deletion_under_way_is_looked_at_again_when_its_limit_is_over() -> None:

@@ -18,12 +18,11 @@ from pathlib import Path
 
 from backfill.api.catalogs import CATALOGS_DIRECTORY, CATALOGS_VARIABLE, mounted_catalogs
 from backfill.api.errors import BackfillError
-from backfill.api.job_report import MOST_RESULT_BYTES
+from backfill.api.job_report import JOB_VARIABLE, MOST_RESULT_BYTES
 from backfill.api.redaction import RedactedText, Redactor, redactor
 from backfill.controller.cluster.job_pods.manifests import (
     JOB_DIRECTORY,
     JOB_KEY,
-    JOB_VARIABLE,
     PROGRESS_KEY,
     RESULT_KEY,
 )

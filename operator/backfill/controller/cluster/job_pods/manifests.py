@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from backfill.api.backfill import API_VERSION, Backfill
-from backfill.api.job_report import MOST_PROGRESS
+from backfill.api.job_report import JOB_VARIABLE, MOST_PROGRESS
 from backfill.api.pods import PodResources
 from backfill.controller.children.injection import LAUNCHER_VOLUME
 from backfill.controller.children.manifests import dialect, preview_launch
@@ -31,8 +31,6 @@ from backfill.protocol.driver_settings import SETTINGS_VARIABLE
 
 JOB_LABEL: Final = f"{GROUP}/job"
 """Label with the kind of job, on its objects."""
-JOB_VARIABLE: Final = "BACKFILL_JOB"
-"""Environment variable with the name of the job's objects."""
 JOB_DIRECTORY: Final = "/etc/backfill/job"
 """Mount path of the ConfigMap."""
 JOB_KEY: Final = "job"
