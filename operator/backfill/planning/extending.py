@@ -25,7 +25,7 @@ from backfill.planning.layout import check_promises, lay_out
 from backfill.planning.metadata.appended import appends, changes_since, with_all_appended
 from backfill.planning.metadata.pinning import PinnedTable, pin
 from backfill.planning.metadata.protection import protect
-from backfill.planning.offsets import check_offsets, in_words
+from backfill.planning.offsets import MARKERS, check_offsets, in_words
 from backfill.planning.plan import (
     HEADER_FILE,
     SPLITS_FILE,
@@ -43,7 +43,7 @@ from backfill.planning.planner import source_field, tags_of
 from backfill.planning.progress import PlanningProgress
 from backfill.planning.proof import prove
 from backfill.planning.reading import newest_us, read_sources
-from backfill.planning.recorded_offsets import offsets_file, read_offsets
+from backfill.planning.recorded_offsets import offsets_file, read_offsets, starts_file
 from backfill.planning.workspace import Workspace
 
 
@@ -87,21 +87,22 @@ def extend_plan(
     if not directory.exists(HEADER_FILE):
         more, splits = without_duplicates(*lay_out(read, inputs), pinned)
         for table in pinned:
-            _check_offsets(table, splits, _recorded(kept, before, table.source))
+            name = table.source.name
+            after_plan = _recorded(kept, offsets_file(before.own_id(), name), name)
+            starts = _recorded(kept, starts_file(before.plan_id(), name), name)
+            _check_offsets(table, splits, after_plan, starts or {})
         extended = _extended(header, _splits(workspace, header), more, splits)
         _protect(spec, pinned, header, owner)
         write_plan(workspace, extended.header, [extended.splits])
     return read_header(directory)
 
 
-def _recorded(kept: Workspace, inputs: PlanInputs, source: SourceInput) -> dict[int, int] | None:
-    """The offsets after a plan's rows, as a driver has recorded them; None if it has not."""
+def _recorded(kept: Workspace, file: str, source: str) -> dict[int, int] | None:
+    """Offsets of a source, as a driver has recorded them; None if it has not."""
     try:
-        return read_offsets(kept, offsets_file(inputs.own_id(), source.name))
+        return read_offsets(kept, file)
     except (ValueError, AttributeError, TypeError) as error:  # a driver is not trusted
-        raise NotExtended(
-            f"which Kafka offsets of {source.name} were read cannot be told"
-        ) from error
+        raise NotExtended(f"which Kafka offsets of {source} were read cannot be told") from error
 
 
 def _newer(catalogs: Catalogs, spec: BackfillSpec, number: int, source: SourceInput) -> PinnedTable:
@@ -126,9 +127,11 @@ def _protect(spec: BackfillSpec, pinned: list[PinnedTable], header: PlanHeader, 
         if not spec.sources[number].snapshot.protect:
             continue
         changes = changes_since(table.table, before.snapshot_id, table.snapshot)
-        for each in with_all_appended(changes):
-            held = before.model_copy(update={"snapshot_id": each.snapshot_id})
-            tag = f"{tags_of(owner)}{before.name}/{each.snapshot_id}"
+        needed = {each.snapshot_id for each in with_all_appended(changes)}
+        needed.add(table.source.snapshot_id)  # attempts look for it, also if it has only compacted
+        for each in sorted(needed - {before.snapshot_id}):
+            held = before.model_copy(update={"snapshot_id": each})
+            tag = f"{tags_of(owner)}{before.name}/{each}"
             protect(held, tag, source_field(number))
 
 
@@ -146,27 +149,52 @@ def _check_gaps(files: SourceFiles) -> None:
         )
 
 
+@dataclass(slots=True)
+class _Appended:
+    """Rows of a Kafka partition that were appended."""
+
+    first: int
+    last: int
+    rows: int
+
+
 def _check_offsets(
-    table: PinnedTable, splits: pa.Table, after_plan: Mapping[int, int] | None
+    table: PinnedTable,
+    splits: pa.Table,
+    after_plan: Mapping[int, int] | None,
+    starts: Mapping[int, int],
 ) -> None:
     """Checks that all rows come after those of the plan in their Kafka partition: then none of them
-    was read before.
+    was read before. And that they follow at once: live traffic would not read what is between.
+    Where offsets are left out everywhere, as by transactions, that cannot be told.
+
+    ``starts`` are the first offsets of partitions without rows in the plan.
     """
-    name = table.source.table
+    name, appended = table.source.table, dict[int, _Appended]()
     if after_plan is None:
         raise NotExtended(f"it is not known which Kafka offsets of {name} were read")
     for partitions, offsets in kafka_positions(table, splits):
         if partitions.null_count or offsets.null_count:
             raise NotExtended(f"rows were appended to {name} without a Kafka partition or offset")
-        least = pa.table({"partition": partitions, "offset": offsets})
-        least = least.group_by("partition").aggregate([("offset", "min")])
-        for row in least.to_pylist():
-            partition, offset = row["partition"], row["offset_min"]
-            if offset < after_plan.get(partition, 0):
+        rows = pa.table({"partition": partitions, "offset": offsets}).group_by("partition")
+        bounds = rows.aggregate([("offset", each) for each in ("min", "max", "count")])
+        for row in bounds.to_pylist():
+            partition, first, last = row["partition"], row["offset_min"], row["offset_max"]
+            if first < after_plan.get(partition, 0):
                 raise NotExtended(
-                    f"a row with offset {offset} of Kafka partition {partition} was appended to"
+                    f"a row with offset {first} of Kafka partition {partition} was appended to"
                     f" {name}, and history has rows up to {after_plan[partition] - 1}"
                 )
+            found = appended.setdefault(partition, _Appended(first, last, 0))
+            found.first, found.last = min(first, found.first), max(last, found.last)
+            found.rows += row["offset_count"]
+    for partition, found in sorted(appended.items()):
+        due = after_plan.get(partition, starts.get(partition, found.first))
+        if found.first - due > MARKERS and found.rows > found.last - found.first:
+            raise NotExtended(
+                f"rows with offsets {due} to {found.first - 1} of Kafka partition {partition} are"
+                f" missing between those that were read of {name} and those that were appended"
+            )
 
 
 def _splits(workspace: Workspace, header: PlanHeader) -> pa.Table:

@@ -19,7 +19,7 @@ OffsetBounds = Int64s
 The first is :data:`NO_BOUNDS` for a file whose bounds are not known.
 """
 NO_BOUNDS = -1
-_MARKERS = 2
+MARKERS = 2
 """Gaps of so many offsets are those of transactions' markers."""
 _SOME = 5
 """So many gaps may be more than every second file has."""
@@ -104,7 +104,7 @@ def check_offsets(
     gaps = [gap for each in found for gap in each.gaps()]
     if len(gaps) > _SOME and 2 * len(gaps) > len(least):
         return Offsets(notes=(*notes, _LEFT_OUT))
-    gaps = [gap for gap in gaps if gap.end - gap.start > _MARKERS]
+    gaps = [gap for gap in gaps if gap.end - gap.start > MARKERS]
     if gaps:
         longest = sorted(gaps, key=lambda gap: gap.start - gap.end)[:_MOST_LOOKED_FOR]
         left = _not_elsewhere(longest, others())

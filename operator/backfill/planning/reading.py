@@ -132,7 +132,8 @@ def _read_source(
     )
     check = (check_live_input if inputs.live else check_input)(files, inputs, around)
     read.checks.append(check)
-    read.warnings += _warnings(files, inputs, unbounded, without_timestamp)
+    if len(files) or table.appends is None:  # nothing need have been appended
+        read.warnings += _warnings(files, inputs, unbounded, without_timestamp)
 
 
 def _warnings(

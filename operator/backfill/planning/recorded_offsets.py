@@ -17,6 +17,13 @@ def offsets_file(own_id: str, source: str) -> str:
     return f"_offsets-{own_id}-{source}.json"
 
 
+def starts_file(plan_id: str, source: str) -> str:
+    """Name of the file with the first offsets of partitions without rows, by the ID of a
+    Backfill's first plan.
+    """
+    return f"_starts-{plan_id}-{source}.json"
+
+
 def read_offsets(kept: Workspace, name: str) -> dict[int, int] | None:
     """Offsets by Kafka partition in a file; None if there is none.
 

@@ -22,7 +22,7 @@ from backfill.planning.plan import (
     read_step_bounds,
 )
 from backfill.planning.planner import make_plan, release_snapshots, verify_files
-from backfill.planning.recorded_offsets import offsets_file
+from backfill.planning.recorded_offsets import offsets_file, starts_file
 from backfill.planning.rows.table import load_source_table
 from backfill.planning.workspace import Workspace
 from backfill.runtime.source.reading import read_split
@@ -188,6 +188,34 @@ def test_a_plan_is_not_extended_by_rows_between_which_offsets_are_missing(raw: R
         raw.extend()
 
 
+@pytest.mark.parametrize(
+    ("after", "starts", "partition"),
+    [
+        (b'{"0": 720, "1": 750}', b"{}", 0),
+        (b'{"0": 750}', b'{"1": 720}', 1),
+    ],
+    ids=["with rows", "without rows"],
+)
+def test_a_plan_is_not_extended_by_rows_that_do_not_follow_at_once(
+    raw: Raw, after: bytes, starts: bytes, partition: int
+) -> None:
+    raw.append(range(780, 840), step=2, offset=360)  # a file with offsets 750 to 779 of both
+    raw.kept.write(offsets_file(raw.header.inputs.own_id(), "events"), after)
+    raw.kept.write(starts_file(raw.header.plan_id, "events"), starts)
+    with pytest.raises(
+        NotExtended, match=f"offsets 720 to 749 of Kafka partition {partition} are missing between"
+    ):
+        raw.extend()
+    raw.append(range(720, 780), step=2, offset=360)  # by another writer, later
+    raw.record_offsets(raw.header)
+    assert raw.extend().rows == 480
+
+
+def test_offsets_that_transactions_leave_out_are_not_missing(raw: Raw) -> None:
+    raw.append(range(726, 780))  # every second offset of each partition, and not 720 to 725
+    assert raw.extend().rows == 414
+
+
 def test_nothing_new_extends_nothing(raw: Raw) -> None:
     with pytest.raises(NotExtended, match="no newer snapshots"):
         raw.extend()
@@ -250,3 +278,17 @@ def test_files_that_are_compacted_later_are_held(lake: Catalog, tmp_path: Path) 
     assert held == {appended.snapshot_id, newest.snapshot_id}
     release_snapshots(raw.spec, "streaming/january")
     assert list(raw.table.refresh().refs()) == ["main"]
+
+
+def test_a_snapshot_that_has_compacted_is_held_while_attempts_look_for_it(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    raw = Raw(lake, tmp_path, snapshot={"protect": True})
+    raw.append(range(720, 780))
+    raw.compact()
+
+    header = raw.extend()
+
+    held = {ref.snapshot_id for name, ref in raw.table.refresh().refs().items() if name != "main"}
+    assert header.inputs.sources[0].snapshot_id in held
+    assert len(held) == 2, "and the one with the file that is read"

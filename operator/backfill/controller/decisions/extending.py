@@ -1,6 +1,6 @@
 """Extends history with newer rows of the tables, before its last step is read."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from backfill.api.base import shortened
 from backfill.api.conditions import ConditionType, Reason
@@ -33,7 +33,7 @@ def complete(observed: Observed, draft: Draft) -> bool:
     is read from then on.
     """
     handed = draft.status.hand_off or HandOffStatus()
-    why = _close_enough(observed, handed)
+    why = _close_enough(observed, draft, handed)
     if why:
         _end(draft, handed, why)
     return bool(why)
@@ -68,7 +68,14 @@ def _distance(observed: Observed, handed: HandOffStatus) -> timedelta:
     return timedelta(seconds=max(int(passed.total_seconds()), 0))
 
 
-def _close_enough(observed: Observed, handed: HandOffStatus) -> str:
+def _idle(observed: Observed, draft: Draft, since: datetime) -> timedelta:
+    """How long no attempt has run since then, as while the Backfill was suspended."""
+    attempts = [each for each in draft.status.attempts if each.started_at >= since]
+    spans = ((each.finished_at or observed.now) - each.started_at for each in attempts)
+    return max(observed.now - since - sum(spans, timedelta()), timedelta())
+
+
+def _close_enough(observed: Observed, draft: Draft, handed: HandOffStatus) -> str:
     """Why history need not be extended; empty if it should be."""
     wanted, distance = observed.backfill.spec.hand_off, _distance(observed, handed)
     limit = wanted.max_distance if wanted is not None else None
@@ -79,7 +86,8 @@ def _close_enough(observed: Observed, handed: HandOffStatus) -> str:
     if not made:
         return ""
     before = made[-1].at - made[-1].after
-    if len(made) == MOST_EXTENSIONS or distance > before / 2:
+    read_for = distance - _idle(observed, draft, made[-1].at)
+    if len(made) == MOST_EXTENSIONS or read_for > before / 2:
         seconds = timedelta(seconds=int(before.total_seconds()))
         return (
             f"{ended}, and {format_duration(seconds)} when it was last extended; rows arrive too"

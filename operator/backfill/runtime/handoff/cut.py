@@ -14,7 +14,7 @@ from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import to_us
 from backfill.iceberg.timestamps import describe_us
 from backfill.planning.plan import Split, extended_plan, read_header, read_splits_of_steps
-from backfill.planning.recorded_offsets import offsets_file, read_offsets
+from backfill.planning.recorded_offsets import offsets_file, read_offsets, starts_file
 from backfill.planning.rows.row_selection import column_at, kafka_field_ids, path_of
 from backfill.planning.rows.table import SourceTable, load_source_table
 from backfill.planning.workspace import Workspace
@@ -102,17 +102,13 @@ def with_empty_partitions(
     known = known_starts(plan_id, source, kept)
     starts = {each: held.since for each, held in kafka.items() if each not in history} | known
     if starts != known:
-        kept.write(_starts_file(plan_id, source), json.dumps(starts).encode())
+        kept.write(starts_file(plan_id, source), json.dumps(starts).encode())
     return {**starts, **history}
 
 
 def known_starts(plan_id: str, source: str, kept: Workspace) -> dict[int, int]:
     """By Kafka partition, where those without rows go on, as it was determined before."""
-    return read_offsets(kept, _starts_file(plan_id, source)) or {}
-
-
-def _starts_file(plan_id: str, source: str) -> str:
-    return f"_starts-{plan_id}-{source}.json"
+    return read_offsets(kept, starts_file(plan_id, source)) or {}
 
 
 def check_reaches_back(

@@ -11,7 +11,7 @@ from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.hand_off import HandOffStatus, HistoryExtension
 from backfill.api.quantities import from_us, to_us
-from backfill.api.status import BackfillStatus
+from backfill.api.status import Attempt, BackfillStatus
 from backfill.controller.decisions.actions import (
     CancelJob,
     Decision,
@@ -91,8 +91,8 @@ def running(committed: int = HELD, **fields: Any) -> Observed:
     )
 
 
-def between(job: Any = None, **fields: Any) -> Observed:
-    status = planned(attempts=STOPPED, committed=HELD)
+def between(job: Any = None, attempts: tuple[Attempt, ...] = STOPPED, **fields: Any) -> Observed:
+    status = planned(attempts=attempts, committed=HELD)
     return observed(growing(status, **fields), job=job)
 
 
@@ -212,11 +212,18 @@ def extension(hours_before: float, hours: float = 1) -> HistoryExtension:
 @pytest.mark.parametrize(("before", "again"), [(8, True), (7.9, False)])
 def test_each_extension_halves_the_distance_or_is_the_last_one(before: float, again: bool) -> None:
     ended = timedelta(hours=4)
-    decision = decide(between(ended=ended, extensions=(extension(before, 4),)))
+    stopped = attempt(1, "Stopped", started_at=NOW - timedelta(hours=3), finished_at=NOW)
+    decision = decide(between(attempts=(stopped,), ended=ended, extensions=(extension(before, 4),)))
     assert any(isinstance(action, StartJob) for action in decision.next.actions)
     job = next(a.job for a in decision.next.actions if isinstance(a, StartJob))
     assert isinstance(job, ExtendJob) is again
     assert bool(handed(decision).growing) is again
+
+
+def test_a_pause_does_not_count_as_rows_that_come_too_fast() -> None:
+    decision = decide(between(ended=timedelta(hours=4), extensions=(extension(3, 4),)))
+    job = next(a.job for a in decision.next.actions if isinstance(a, StartJob))
+    assert isinstance(job, ExtendJob), "it has run for minutes in the three hours since then"
 
 
 @pytest.mark.parametrize(
