@@ -6,6 +6,7 @@ nothing, so that each process loads the same libraries again, which takes almost
 processor time; a task that reads and writes has two processes.
 """
 
+import os
 import sys
 from contextlib import suppress
 from importlib import import_module
@@ -25,8 +26,18 @@ def main(runs: str) -> None:
         for module in _LOADED:
             with suppress(Exception):  # a task that needs it fails with the same error
                 import_module(module)
+        os.register_at_fork(after_in_child=_draw_other_numbers)
         exempt_from_collection("daemon")
     manager()
+
+
+def _draw_other_numbers() -> None:
+    """Makes NumPy's own generator start anew, as Python does with its own: pandas loads it, and
+    functions of the program would draw the same random numbers in each process.
+    """
+    random = sys.modules.get("numpy.random")
+    if random is not None:
+        random.seed()
 
 
 if __name__ == "__main__":

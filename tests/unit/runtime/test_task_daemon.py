@@ -55,6 +55,34 @@ def test_it_has_loaded_what_tasks_need_before_it_says_where_it_listens(
         daemon.wait()
 
 
+FORK_TWICE = """
+import os
+from backfill.runtime import task_daemon
+
+def fork_twice():
+    for _ in range(2):
+        if os.fork() == 0:
+            import numpy, random
+            print(numpy.random.randint(2**62), random.getrandbits(62), flush=True)
+            os._exit(0)
+        os.wait()
+
+task_daemon.manager = fork_twice
+task_daemon.main("pyspark.worker")
+"""
+
+
+def test_processes_do_not_draw_the_same_random_numbers() -> None:
+    drawn = subprocess.run(
+        [sys.executable, "-c", FORK_TWICE],
+        env=os.environ | {"PYTHONPATH": str(Path(backfill.__file__).parents[1])},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert len(drawn) == len(set(drawn)) == 4
+
+
 @pytest.mark.parametrize(
     ("submitted", "module"),
     [
