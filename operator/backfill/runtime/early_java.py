@@ -56,7 +56,9 @@ class _EarlyJava:
             return gateway
         _log.info("Java is started once more: the program changes what it is started with")
         gateway.shutdown()
-        gateway.proc.stdin.close()  # at which it ends
+        gateway.proc.stdin.close()
+        # a process that the program has forked may hold its input open, at whose end it would end
+        gateway.proc.terminate()
         gateway.proc.wait()
         return None
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pyspark import SparkConf, SparkContext
 from backfill.runtime import early_java
 from backfill.runtime.early_java import early_gateway, start_java
 from backfill.runtime.settings import RuntimeSettings
+from waiting import PATIENCE_SECONDS
 
 KNOWN = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.sql.ansi.enabled": "true"}
 
@@ -89,7 +91,22 @@ def test_it_is_ended_where_the_program_changes_what_it_is_started_with(
     java = _java(started)
     program()
     assert early_gateway(conf_of(java, changes)) is None
-    assert java.proc.returncode == 0
+    assert java.proc.returncode is not None
+
+
+def test_it_is_ended_where_a_process_of_the_program_holds_its_input_open(
+    started: list[FakeGateway],
+) -> None:
+    java = _java(started)
+    assert java.proc.stdin is not None
+    held = os.dup(java.proc.stdin.fileno())  # as a forked process does
+    giving_up = threading.Timer(PATIENCE_SECONDS, os.close, (held,))
+    giving_up.start()
+    assert early_gateway(conf_of(java, {"spark.jars": "more.jar"})) is None
+    assert java.proc.returncode is not None
+    assert giving_up.is_alive(), "it was waited for until nothing held its input open"
+    giving_up.cancel()
+    os.close(held)
 
 
 def test_it_is_not_started_where_spark_submit_has_done_it(
