@@ -2,12 +2,14 @@
 reads no more than what their event time is made of.
 """
 
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from contextlib import suppress
 from functools import partial
 
 from py4j.java_gateway import JavaObject
-from pyspark import inheritable_thread_target
+from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 from pyspark.sql.types import _parse_datatype_json_string
 
@@ -57,13 +59,33 @@ def measure(
         # those of a stream that is joined with itself are the same
         if _measurable(node) and not any(node.sameResult(other) for other in watermarks):
             watermarks.append(node)
-    jobs = [
-        # each with properties of its own, as they are now
-        inheritable_thread_target(spark)(partial(_at_watermark, node, spark, leaves, header))
-        for node in watermarks
-    ]
-    with ThreadPoolExecutor(_AT_ONCE, "backfill-measuring") as threads:
-        return [found.result() for found in [threads.submit(job) for job in jobs]]
+    jobs = [partial(_at_watermark, node, spark, leaves, header) for node in watermarks]
+    return _at_once(jobs, spark)
+
+
+def _at_once(jobs: Sequence[Callable[[], AtWatermark]], spark: SparkSession) -> list[AtWatermark]:
+    """What the jobs give. When one fails, nothing waits for those at work, and no other begins."""
+    found: list[Future[AtWatermark]] = [Future() for _ in jobs]
+    left = deque(zip(jobs, found, strict=True))
+
+    def work() -> None:
+        with suppress(IndexError):  # none is left
+            while True:
+                job, result = left.popleft()
+                try:
+                    result.set_result(job())
+                except BaseException as error:
+                    left.clear()
+                    result.set_exception(error)
+
+    for number in range(min(_AT_ONCE, len(jobs))):
+        # daemons, for which the end of the process does not wait, unlike those of an executor
+        InheritableThread(
+            target=work, session=spark, name=f"backfill-measuring-{number}", daemon=True
+        ).start()
+    for ended in wait(found, return_when=FIRST_EXCEPTION).done:
+        ended.result()
+    return [each.result() for each in found]
 
 
 def unseen_sources(plan: JavaObject) -> set[str]:

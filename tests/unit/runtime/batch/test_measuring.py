@@ -1,0 +1,67 @@
+"""The arrivals at several watermarks are measured together."""
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from pyspark.sql import SparkSession
+
+from backfill.runtime.batch import measuring
+from backfill.runtime.batch.measuring import measure
+from waiting import PATIENCE_SECONDS
+
+SPARK = Mock(spec=SparkSession)
+NOTHING: Any = None
+
+
+@pytest.fixture(autouse=True)
+def three_watermarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [SimpleNamespace(number=number, sameResult=lambda _: False) for number in range(3)]
+    monkeypatch.setattr(measuring, "pruned", lambda _plan, _spark: None)
+    monkeypatch.setattr(measuring, "nodes_of", lambda _plan: nodes)
+    monkeypatch.setattr(measuring, "_measurable", lambda _node: True)
+
+
+def test_each_is_measured_and_in_the_order_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = threading.Event()
+
+    def at(node: Any, *_: object) -> int:
+        if node.number == 0:
+            assert others.wait(PATIENCE_SECONDS), "the second and the third were not begun"
+        if node.number == 2:
+            others.set()
+        return int(node.number)
+
+    monkeypatch.setattr(measuring, "_at_watermark", at)
+    found: Any = measure(NOTHING, SPARK, NOTHING, NOTHING)
+    assert found == [0, 1, 2]
+
+
+def test_nothing_waits_for_those_at_work_when_one_fails_and_no_other_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[int] = []
+    threads: list[threading.Thread] = []
+    second, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def at(node: Any, *_: object) -> int:
+        begun.append(node.number)
+        threads.append(threading.current_thread())
+        if node.number == 0:
+            assert second.wait(PATIENCE_SECONDS)
+            raise RuntimeError("a file is missing")
+        second.set()
+        go_on.wait(PATIENCE_SECONDS)
+        ended.set()
+        return int(node.number)
+
+    monkeypatch.setattr(measuring, "_at_watermark", at)
+    with pytest.raises(RuntimeError, match="a file is missing"):
+        measure(NOTHING, SPARK, NOTHING, NOTHING)
+    assert not ended.is_set()
+    go_on.set()
+    assert ended.wait(PATIENCE_SECONDS)
+    assert sorted(begun) == [0, 1]
+    assert all(thread.daemon for thread in threads), "the end of a driver would wait for them"
