@@ -5,11 +5,11 @@ reads no more than what their event time is made of.
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
-from contextlib import suppress
 from functools import partial
+from threading import Thread
 
 from py4j.java_gateway import JavaObject
-from pyspark import InheritableThread
+from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 from pyspark.sql.types import _parse_datatype_json_string
 
@@ -65,27 +65,38 @@ def measure(
 
 def _at_once(jobs: Sequence[Callable[[], AtWatermark]], spark: SparkSession) -> list[AtWatermark]:
     """What the jobs give. When one fails, nothing waits for those at work, and no other begins."""
-    found: list[Future[AtWatermark]] = [Future() for _ in jobs]
-    left = deque(zip(jobs, found, strict=True))
+    found: dict[int, AtWatermark] = {}
+    left = deque(enumerate(jobs))
 
     def work() -> None:
-        with suppress(IndexError):  # none is left
-            while True:
-                job, result = left.popleft()
-                try:
-                    result.set_result(job())
-                except BaseException as error:
-                    left.clear()
-                    result.set_exception(error)
+        while True:
+            try:
+                number, job = left.popleft()
+            except IndexError:
+                return
+            found[number] = job()
 
-    for number in range(min(_AT_ONCE, len(jobs))):
+    def watched(end: Future[None], inherited: Callable[[], None]) -> None:
+        try:
+            inherited()
+        except BaseException as error:
+            left.clear()
+            end.set_exception(error)
+        else:
+            end.set_result(None)
+
+    ends: list[Future[None]] = [Future() for _ in jobs[:_AT_ONCE]]
+    for number, end in enumerate(ends):
         # daemons, for which the end of the process does not wait, unlike those of an executor
-        InheritableThread(
-            target=work, session=spark, name=f"backfill-measuring-{number}", daemon=True
+        Thread(
+            target=watched,
+            args=(end, inheritable_thread_target(spark)(work)),
+            name=f"backfill-measuring-{number}",
+            daemon=True,
         ).start()
-    for ended in wait(found, return_when=FIRST_EXCEPTION).done:
+    for ended in wait(ends, return_when=FIRST_EXCEPTION).done:
         ended.result()
-    return [each.result() for each in found]
+    return [found[number] for number in range(len(jobs))]
 
 
 def unseen_sources(plan: JavaObject) -> set[str]:

@@ -6,6 +6,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from backfill.runtime.batch import measuring
@@ -18,6 +19,7 @@ NOTHING: Any = None
 
 @pytest.fixture(autouse=True)
 def three_watermarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", None)  # other tests of this process have a Spark
     nodes = [SimpleNamespace(number=number, sameResult=lambda _: False) for number in range(3)]
     monkeypatch.setattr(measuring, "pruned", lambda _plan, _spark: None)
     monkeypatch.setattr(measuring, "nodes_of", lambda _plan: nodes)
@@ -65,3 +67,17 @@ def test_nothing_waits_for_those_at_work_when_one_fails_and_no_other_begins(
     assert ended.wait(PATIENCE_SECONDS)
     assert sorted(begun) == [0, 1]
     assert all(thread.daemon for thread in threads), "the end of a driver would wait for them"
+
+
+def test_a_thread_that_cannot_begin_is_an_error_and_nothing_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_properties(_spark: object) -> Any:
+        def inherited(*_: object) -> None:
+            raise RuntimeError("the context is stopped")
+
+        return lambda _work: inherited
+
+    monkeypatch.setattr(measuring, "inheritable_thread_target", no_properties)
+    with pytest.raises(RuntimeError, match="the context is stopped"):
+        measure(NOTHING, SPARK, NOTHING, NOTHING)
