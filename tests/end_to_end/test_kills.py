@@ -122,6 +122,9 @@ def described(lake: Catalog, directory: Path, max_misalignment: str = "30m") -> 
     production.describe(
         APPLICATION,
         execution="Streaming",
+        # three kills, each of which may cost an attempt: also that of a task's process, if that
+        # commits a batch, which Spark does not repeat
+        failurePolicy={"maxAttempts": 5, "backoff": "0s"},
         window={
             "start": "2024-03-01T01:00:00Z",
             "end": "2024-03-01T03:00:00Z",
