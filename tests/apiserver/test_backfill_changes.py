@@ -116,6 +116,17 @@ def test_every_field_of_a_specification_is_tried_here() -> None:
     assert set(MUTABLE_FIELDS) == {place for place in MUTABLE if "." not in place}
 
 
+def test_a_limit_of_rows_may_change_but_not_go(admin: Rest, path: str) -> None:
+    first = changed(admin.get(path).expect(), {"spec.maxRowsPerSecond": 10})
+    admin.replace(path, first).expect()
+    plan(admin, path)
+    stored = admin.get(path).expect()
+    without = admin.replace(path, changed(stored, {"spec.maxRowsPerSecond": None}))
+    assert "spec.maxRowsPerSecond: Invalid value" in without.message
+    slower = admin.replace(path, changed(stored, {"spec.maxRowsPerSecond": 5})).expect()
+    assert slower["spec"]["maxRowsPerSecond"] == 5
+
+
 def test_files_go_where_they_were_to_go_when_the_plan_was_made(admin: Rest, path: str) -> None:
     places = [{"mode": "Export", "location": f"s3://lake/{place}"} for place in ("out", "other")]
     before, after = ({"spec.outputs.0.publish": place} for place in places)

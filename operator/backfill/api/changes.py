@@ -20,6 +20,10 @@ MUTABLE_FIELDS = (
     "ttlAfterFinished",
 )
 """Fields of a specification that may change at any time."""
+ADJUSTABLE_FIELDS = ("maxRowsPerSecond",)
+"""Fields of a specification whose value may change at any time, but which cannot be set or removed
+then: with them, queries run in another way.
+"""
 MUTABLE_IN_OUTPUTS = ("validate", "publish.approval", "publish.incomplete", "publish.mismatch")
 """Fields of an output that may change at any time: they decide whether its result is published, not
 what it is.
@@ -33,10 +37,14 @@ _UNSET = object()
 def spec_difference(old: BackfillSpec, new: BackfillSpec) -> list[Problem]:
     """Every difference in a field that cannot change once the plan is made: "was X, is Y".
 
-    ``MUTABLE_FIELDS`` and ``MUTABLE_IN_OUTPUTS`` may change at any time; the next attempt uses
-    them.
+    ``MUTABLE_FIELDS`` and ``MUTABLE_IN_OUTPUTS`` may change at any time, and so may the values of
+    ``ADJUSTABLE_FIELDS``; the next attempt uses them.
     """
-    changed = _differences(old.to_manifest(), new.to_manifest(), ("spec",))
+    before, after = old.to_manifest(), new.to_manifest()
+    for field in ADJUSTABLE_FIELDS:
+        if field in before and field in after:
+            before[field] = after[field]
+    changed = _differences(before, after, ("spec",))
     fixed = [problem for problem in changed if not _MUTABLE.fullmatch(problem.field)]
     return [*fixed, *_waived(old, new)]
 

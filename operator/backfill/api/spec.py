@@ -234,7 +234,8 @@ class BackfillSpec(Model):
     max_rows_per_second: Annotated[int, Field(ge=1, le=10**9)] | None = None
     """Maximum number of rows that each query reads in a second, from all its sources together, for
     applications that call a service with a limited rate. Each query then runs as ``Streaming``, so
-    ``execution: Batch`` is not available with it. Default: as fast as the executors can.
+    ``execution: Batch`` is not available with it. A change takes effect with the next attempt:
+    suspend the Backfill and resume it. Default: as fast as the executors can.
     """
     hand_off: HandOff | None = None
     """How the state is handed over to live traffic. Requires ``window.end: Live``. Default: it is

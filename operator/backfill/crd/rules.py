@@ -12,7 +12,7 @@ from typing import Final
 
 from backfill.api.backfill import Backfill
 from backfill.api.base import Model
-from backfill.api.changes import MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
+from backfill.api.changes import ADJUSTABLE_FIELDS, MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
 from backfill.api.decision import BackfillDecision, BackfillDecisionSpec
 from backfill.api.manifests.rules import MOST_STEPS
 from backfill.api.output import Output, Publish, PublishMode, Validate
@@ -252,7 +252,9 @@ def _immutable_fields() -> Iterator[Rule]:
     mutable.
     """
     for name in _aliases(BackfillSpec):
-        if name not in MUTABLE_FIELDS and name != "outputs":
+        if name in ADJUSTABLE_FIELDS:
+            yield _unchanged(f"has(self.spec.{name}) == has(oldSelf.spec.{name})", name)
+        elif name not in MUTABLE_FIELDS and name != "outputs":
             yield _unchanged(_same(f"spec.{name}"), name)
     fixed = (
         name for name in _aliases(Output) if name != "publish" and name not in MUTABLE_IN_OUTPUTS

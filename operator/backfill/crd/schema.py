@@ -24,7 +24,7 @@ from pydantic_core.core_schema import ModelSchema
 
 from backfill.api.backfill import Backfill
 from backfill.api.base import Model
-from backfill.api.changes import MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
+from backfill.api.changes import ADJUSTABLE_FIELDS, MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
 from backfill.api.field_types import NAME_PATTERN
 from backfill.crd.rules import RULES
 
@@ -128,11 +128,12 @@ def _docstrings(model: type) -> dict[str, str]:
 def _describe_mutability(fields: Schema) -> None:
     exceptions = f" Exceptions: {', '.join(f'`{name}`' for name in MUTABLE_IN_OUTPUTS)}."
     for name, field in fields.items():
-        may = (
-            "May change at any time."
-            if name in MUTABLE_FIELDS
-            else "Cannot change once the plan is made."
-        )
+        if name in MUTABLE_FIELDS:
+            may = "May change at any time."
+        elif name in ADJUSTABLE_FIELDS:
+            may = "May change at any time, but cannot be set or removed once the plan is made."
+        else:
+            may = "Cannot change once the plan is made."
         field["description"] += f" {may}{exceptions if name == 'outputs' else ''}"
 
 

@@ -413,3 +413,10 @@ def test_a_change_after_planning_is_told(change: str) -> None:
 )
 def test_at_any_time_may_change(changes: dict[str, Any]) -> None:
     assert spec_difference(spec(), spec(changes)) == []
+
+
+def test_a_limit_of_rows_may_change_but_not_come_or_go() -> None:
+    none, slow, fast = spec(), spec({"maxRowsPerSecond": 10}), spec({"maxRowsPerSecond": 20})
+    assert spec_difference(slow, fast) == []
+    for old, new in ((none, slow), (slow, none)):
+        assert [each.field for each in spec_difference(old, new)] == ["spec.maxRowsPerSecond"]
