@@ -38,4 +38,5 @@ class _KeepingNulls(ArrowProjectionVisitor):
 def _null_as(given: pa.Array | None, rebuilt: pa.Array | None) -> pa.Array | None:
     if given is None or rebuilt is None or rebuilt.null_count == given.null_count:
         return rebuilt
-    return pc.if_else(given.is_valid(), rebuilt, None)
+    # the IDs of a map's keys and values, which files need, are not in what if_else gives
+    return pc.if_else(given.is_valid(), rebuilt, None).cast(rebuilt.type)

@@ -37,6 +37,10 @@ COLUMN_TYPES: dict[str, tuple[IcebergType, list[Any]]] = {
         MapType(10, StringType(), 11, STRUCT, value_required=False),
         [None, [], [("a", None), ("b", {"x": 1})]],
     ),
+    "a list of maps to structs": (
+        _list(12, MapType(10, StringType(), 11, STRUCT, value_required=False)),
+        [None, [], [None, [], [("a", None), ("b", {"x": 1})]]],
+    ),
     "a list of lists of structs": (
         _list(10, _list(11, STRUCT)),
         [None, [], [None, [], [{"x": 1}]]],
@@ -69,6 +73,8 @@ def test_null_stays_null_in_a_result_and_in_files_written_anew(lake: Catalog, ki
     assert sorted((row["id"], repr(row["value"])) for row in there.to_pylist()) == sorted(
         (number, repr(value)) for number, _, value in [*old, *new]
     )
+    by_id = table.scan().to_arrow().select(["id", "value"])  # as readers of the table find columns
+    assert sorted(map(repr, by_id.to_pylist())) == sorted(map(repr, there.to_pylist()))
 
 
 def _rows(table: Table, rows: list[tuple[int, int, Any]]) -> pa.Table:
