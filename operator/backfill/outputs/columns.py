@@ -166,7 +166,7 @@ def _zoned(kind: pa.TimestampType) -> str:
 
 
 def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    index = _position([name.lower() for name in rows.schema.names], field)
+    index = _position(rows.schema.names, field)
     array = (
         pa.nulls(rows.num_rows, field.type) if index is None else _cast(rows.column(index), field)
     )
@@ -179,11 +179,12 @@ def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
 
 def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
     if pa.types.is_struct(array.type) and pa.types.is_struct(field.type):
-        names = [inner.name.lower() for inner in array.type.fields]
-        children = [_child(array, names, inner) for inner in field.type.fields]
+        children = [_child(array, inner) for inner in field.type.fields]
         return pa.StructArray.from_arrays(
             children, fields=list(field.type.fields), mask=array.is_null()
         )
+    if _has_required(field.type) and not pa.types.is_null(array.type):
+        return _cast_elements(array, field)
     try:
         return array if array.type.equals(field.type) else array.cast(field.type)
     except pa.ArrowInvalid as error:
@@ -192,14 +193,69 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
         ) from error
 
 
-def _child(array: pa.StructArray, names: list[str], field: pa.Field) -> pa.Array:
-    index = _position(names, field)
-    return (
+def _cast_elements(array: pa.Array, field: pa.Field) -> pa.Array:
+    """The same for lists and maps that hold structs with required fields."""
+    kind, ends = field.type, array.offsets.to_numpy()
+    within, offsets = slice(ends[0], ends[-1]), pa.array(ends - ends[0])
+    if pa.types.is_map(kind):
+        keys = _cast(array.keys[within], kind.key_field)
+        items = _cast(array.items[within], kind.item_field)
+        return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=array.is_null())
+    large = pa.types.is_large_list(kind)
+    made = pa.LargeListArray if large else pa.ListArray
+    offsets = offsets.cast(pa.int64() if large else pa.int32())
+    values = _cast(array.values[within], kind.value_field)
+    return made.from_arrays(offsets, values, type=kind, mask=array.is_null())
+
+
+def _has_required(kind: pa.DataType) -> bool:
+    """Whether a type holds structs with required fields in lists or maps."""
+    return any(map(_is_required_within, _elements(kind)))
+
+
+def _is_required_within(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(not each.nullable or _is_required_within(each.type) for each in kind.fields)
+    return _has_required(kind)
+
+
+def _elements(kind: pa.DataType) -> list[pa.DataType]:
+    if pa.types.is_map(kind):
+        return [kind.key_type, kind.item_type]
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return [kind.value_type] if is_list else []
+
+
+def _child(array: pa.StructArray, field: pa.Field) -> pa.Array:
+    index = _position(array.type.names, field)
+    child = (
         pa.nulls(len(array), field.type)
         if index is None
         else _cast(pc.struct_field(array, [index]), field)
     )
+    return child if field.nullable or not child.null_count else _filled(child, array, field)
+
+
+def _filled(child: pa.Array, parents: pa.StructArray, field: pa.Field) -> pa.Array:
+    """A required field of structs, with any value where the whole struct is null: Arrow writes no
+    null there, and Spark gives one.
+    """
+    there = parents.is_valid()
+    missing = pc.sum(pc.and_(there, child.is_null())).as_py()
+    if missing:
+        raise BackfillError(
+            f"{missing} rows have no {field.name} within a column, which the output table requires"
+        )
+    if isinstance(child, pa.ExtensionArray):
+        stored = pa.field(field.name, child.storage.type, nullable=False)
+        return pa.ExtensionArray.from_storage(child.type, _filled(child.storage, parents, stored))
+    anything = pa.array([None], pa.struct([field])).field(0)
+    return pc.if_else(there, child, anything[0])
 
 
 def _position(names: list[str], field: pa.Field) -> int | None:
-    return names.index(field.name.lower()) if field.name.lower() in names else None
+    """The column of this name or, without one, of a name that differs only in case, as in Spark."""
+    if field.name in names:
+        return names.index(field.name)
+    lowered = [name.lower() for name in names]
+    return lowered.index(field.name.lower()) if field.name.lower() in lowered else None

@@ -3,8 +3,11 @@ every reason.
 """
 
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -203,3 +206,83 @@ def test_a_null_in_a_required_column_fails_with_its_name() -> None:
     schema = Schema(NestedField(1, "a", LongType(), required=True))
     with pytest.raises(BackfillError, match="1 rows have no a, which the output table requires"):
         fit(batch(a=pa.array([1, None])), schema)
+
+
+def test_columns_whose_names_differ_in_case_only_are_not_mixed_up() -> None:
+    rows = batch(K=pa.array(["upper"]), k=pa.array(["lower"]))
+    schema = table(k=StringType(), K=StringType(), s=StructType(NestedField(9, "a", LongType())))
+    assert fit(rows, schema).to_pylist() == [{"k": "lower", "K": "upper", "s": None}]
+    inner = table(s=StructType(NestedField(11, "k", LongType()), NestedField(12, "K", LongType())))
+    given = batch(s=pa.array([{"K": 1, "k": 2}]))
+    assert fit(given, inner).to_pylist() == [{"s": {"k": 2, "K": 1}}]
+
+
+REQUIRED = StructType(
+    NestedField(20, "x", LongType(), required=True),
+    NestedField(21, "deep", StructType(NestedField(22, "y", StringType(), required=True))),
+    NestedField(23, "many", ListType(24, LongType(), element_required=True), required=True),
+    NestedField(25, "inner", StructType(NestedField(26, "z", LongType())), required=True),
+)
+GIVEN = pa.struct(
+    {
+        "x": pa.int64(),
+        "deep": pa.struct({"y": pa.string()}),
+        "many": pa.list_(pa.int64()),
+        "inner": pa.struct({"z": pa.int64()}),
+    }
+)
+"""The same as Spark gives it: all fields may be null."""
+ROW = {"x": 1, "deep": None, "many": [2], "inner": {"z": None}}
+
+
+def as_spark_gives(array: pa.Array) -> pa.Array:
+    """The same values, with all fields null where a struct is."""
+    if pa.types.is_struct(array.type):
+        fields = list(array.type)
+        children = [as_spark_gives(pc.struct_field(array, [n])) for n in range(len(fields))]
+        return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
+    if pa.types.is_map(array.type):
+        items = as_spark_gives(array.items)
+        return pa.MapArray.from_arrays(array.offsets, array.keys, items, mask=array.is_null())
+    if pa.types.is_list(array.type):
+        values = as_spark_gives(array.values)
+        return pa.ListArray.from_arrays(array.offsets, values, mask=array.is_null())
+    return array
+
+
+@cases(
+    ("given", "kind", "values"),
+    {
+        "a struct": (GIVEN, REQUIRED, [ROW, None]),
+        "a list": (
+            pa.list_(GIVEN),
+            ListType(9, REQUIRED, element_required=False),
+            [None, [ROW, None], [], [ROW]],
+        ),
+        "a map": (
+            pa.map_(pa.string(), GIVEN),
+            MapType(8, StringType(), 9, REQUIRED, value_required=False),
+            [None, [("a", ROW), ("b", None)], [], [("c", ROW)]],
+        ),
+        "a struct with a list": (
+            pa.struct({"of": pa.list_(GIVEN)}),
+            StructType(NestedField(10, "of", ListType(9, REQUIRED, element_required=False))),
+            [None, {"of": None}, {"of": [ROW, None]}],
+        ),
+    },
+)
+def test_a_null_struct_is_written_whatever_fields_it_would_need(
+    given: pa.DataType, kind: IcebergType, values: list[object], tmp_path: Path
+) -> None:
+    rows = batch(c=as_spark_gives(pa.array(values, given)))
+    for first in range(len(values) + 1):
+        fitted = fit(rows.slice(first), table(c=kind))
+        pq.write_table(pa.Table.from_batches([fitted]), tmp_path / "rows.parquet")
+        assert pq.read_table(tmp_path / "rows.parquet")["c"].to_pylist() == values[first:]
+
+
+def test_a_null_in_a_required_field_of_a_struct_that_is_there_fails_with_its_name() -> None:
+    schema = table(s=StructType(NestedField(9, "x", LongType(), required=True)))
+    given = pa.array([{"x": 1}, None, {"x": None}], pa.struct([("x", pa.int64())]))
+    with pytest.raises(BackfillError, match="1 rows have no x within a column, which the output"):
+        fit(batch(s=given), schema)
