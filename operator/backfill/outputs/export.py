@@ -338,10 +338,13 @@ class ExportUndo:
     def _changed(self) -> list[str]:
         """The files that are not as they were written. All of them are read, and only once."""
         manifest = self._place.manifest()
-        files = manifest.files if manifest is not None else ()
+        if manifest is None:
+            # an undo that was killed has removed both before any data file
+            left = self._place.names() & {MANIFEST, SUCCESS}
+            return [MANIFEST] if left and self._place.written() else []
         with ThreadPoolExecutor(_COPIES_AT_ONCE) as readers:
-            digests = readers.map(lambda file: self._place.digest(file.name), files)
-            found = list(zip(files, digests, strict=True))
+            digests = readers.map(lambda file: self._place.digest(file.name), manifest.files)
+            found = list(zip(manifest.files, digests, strict=True))
         return [file.name for file, digest in found if digest != file.sha256]
 
 

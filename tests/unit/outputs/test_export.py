@@ -21,6 +21,8 @@ from backfill.api.errors import BackfillError, CanNotPublish, CanNotUndo, Result
 from backfill.api.job_report import JOB_VARIABLE
 from backfill.api.output import Output, Publish, PublishMode
 from backfill.api.source import Source
+from backfill.controller.jobs.kinds.discard import DiscardJob
+from backfill.controller.jobs.staged_outputs import StagedOutput
 from backfill.outputs import export_places
 from backfill.outputs.cleanup import discard
 from backfill.outputs.export import (
@@ -49,6 +51,7 @@ from staged import (
     stage_as,
     stage_rows,
 )
+from table_jobs import clicks_spec
 
 FIRST, SECOND = [(1, 0), (2, HOUR_US)], [(3, DAY_US - 1)]
 OTHER = Result("streaming", "other", "second", "fedcba9876543210", "summary")
@@ -294,6 +297,42 @@ def test_a_kill_at_any_removal_is_repeated_to_the_same_end(
         assert found(place) == {}
 
 
+def test_what_is_left_without_its_manifest_is_not_taken_for_undone(
+    lake: Catalog, place: Path
+) -> None:
+    staged(lake)
+    export(exported_to(place), RESULT, None)
+    (place / "_manifest.json").unlink()
+    before = found(place)
+    for refused in (ExportUndo.check, ExportUndo.run):
+        with pytest.raises(CanNotUndo, match=r": _manifest\.json; remove"):
+            refused(ExportUndo(exported_to(place), RESULT))
+    assert found(place) == before, "readers that wait for _SUCCESS still find all files"
+
+
+def test_a_published_export_outlives_its_backfill_whatever_became_of_its_manifest(
+    lake: Catalog, place: Path
+) -> None:
+    staged(lake)
+    told = export(exported_to(place), RESULT, None)
+    (place / "_manifest.json").unlink()
+    before = found(place)
+    asked = StagedOutput(
+        RESULT.namespace,
+        RESULT.backfill,
+        RESULT.uid,
+        RESULT.plan_id,
+        exported_to(place),
+        base_snapshot_id=None,
+    )
+    job = DiscardJob(RESULT.namespace, RESULT.backfill, clicks_spec(), (asked,), None)
+    replace(job, exported=("summary",)).run(lambda progress: None)
+    assert found(place) == before
+    assert told.files == 2
+    job.run(lambda progress: None)
+    assert set(found(place)) == {"_SUCCESS"}
+
+
 @cases("change", {"changed": Path.touch, "removed": Path.unlink})
 def test_files_that_somebody_has_changed_are_not_removed(
     lake: Catalog, place: Path, change: Callable[[Path], None]
@@ -324,8 +363,10 @@ def test_a_forged_manifest_names_no_file_of_others(lake: Catalog, place: Path, n
     assert not is_exported(exported_to(place), RESULT)
     with pytest.raises(CanNotPublish, match=r"_SUCCESS, _manifest\.json"):
         export(exported_to(place), RESULT, None)
-    ExportUndo(exported_to(place), RESULT).run()
-    assert set(found(place.parent)) == {"theirs", "plays/_SUCCESS", "plays/_manifest.json"}
+    before = found(place.parent)
+    with pytest.raises(CanNotUndo, match=r"changed or removed .*: _manifest\.json; remove"):
+        ExportUndo(exported_to(place), RESULT).run()
+    assert found(place.parent) == before
 
 
 def test_a_link_in_place_of_the_directory_is_not_followed(

@@ -260,13 +260,17 @@ def test_files_are_published_and_undone_like_rows_of_a_table() -> None:
         assert state == "True"
         assert f"5 rows to {location}, 5 rows to lake.ops.b" in message
 
+    assert DiscardJob.of(resource).exported == ("a",), "its files stay"
+
     request = decided(resource.status, Verdict.UNDO)
     job = job_of(resource, decisions=(request,))
     assert isinstance(job, UndoJob)
     assert job.snapshots == (81, None)
     resource = after(resource, decisions=(request,))
+    assert DiscardJob.of(resource).exported == (), "what is half undone is removed"
     in_the_way = UndoResult({"b": 91}, "a: files were changed")
     refused = after(resource, job=job_state(job, "Done", result=in_the_way))
+    assert DiscardJob.of(refused).exported == ("a",)
     assert stage(refused.status, ConditionType.PUBLISHED)[2] == (
         "5 rows taken out of lake.ops.b by snapshot 91; not undone: a: files were changed"
     )

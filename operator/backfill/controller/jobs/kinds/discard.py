@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
+from backfill.api.approval import published, undoing
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError
 from backfill.api.spec import BackfillSpec
@@ -22,14 +23,22 @@ class DiscardJob:
     spec: BackfillSpec
     staged: tuple[StagedOutput, ...]
     workspace: Workspace | None
+    exported: tuple[str, ...] = ()
+    """Outputs whose exported files stay, whatever has become of their manifest."""
 
     @classmethod
     def of(cls, backfill: Backfill) -> Self:
         """The job for a Backfill, planned or not."""
-        metadata, location = backfill.metadata, backfill.status.workspace
+        metadata, status, location = backfill.metadata, backfill.status, backfill.status.workspace
         workspace = Workspace.of(backfill, location) if location else None
+        exported = (each.name for each in published(status) if each.exported is not None)
         return cls(
-            metadata.namespace, metadata.name, backfill.spec, staged_outputs(backfill), workspace
+            metadata.namespace,
+            metadata.name,
+            backfill.spec,
+            staged_outputs(backfill),
+            workspace,
+            () if undoing(status) else tuple(exported),
         )
 
     def run(self, on_progress: OnProgress) -> None:
@@ -55,6 +64,8 @@ class DiscardJob:
             except BackfillError as error:  # the rest is removed nevertheless
                 problems.append(error)
         for staged in self.staged:
+            if staged.output.name in self.exported:
+                continue
             try:
                 discard_unfinished(staged.output, staged.result)
             except BackfillError as error:
