@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import pyarrow as pa
 from pyiceberg.exceptions import NotInstalledError
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.transforms import UnknownTransform, VoidTransform
+from pyiceberg.types import DoubleType, FloatType
 
 from backfill.api.errors import BadInput, Problem
 from backfill.api.manifests.rules import output_is_source
@@ -152,6 +155,17 @@ def _partitions(table: Table, output: Output, field: str) -> list[Problem]:
                 f" be written: {error}"
             )
             problems.append(Problem(f"{field}.table", message, _fix(part)))
+    by_source = table.spec().source_id_to_fields_map
+    for source_id, parts in sorted(by_source.items()):
+        source = table.schema().find_column_name(source_id)
+        if len(parts) > 1 and source is not None:
+            message = (
+                f"table {output.table} has several partition fields of column {source}"
+                f" ({', '.join(str(part.transform) for part in parts)}), which PyIceberg cannot"
+                " write"
+            )
+            fix = "use a table with one partition field of each column"
+            problems.append(Problem(f"{field}.table", message, fix))
     return problems
 
 
@@ -167,9 +181,15 @@ def _check_written(part: PartitionField, schema: Schema) -> None:
     source = schema.find_field(part.source_id)
     if isinstance(part.transform, UnknownTransform):
         raise ValueError("unknown transform")
-    if isinstance(part.transform, VoidTransform) and source.required:
-        raise ValueError("the column is required, and a partition field that was removed is null")
-    part.transform.pyarrow_transform(source.field_type)
+    if isinstance(part.transform, VoidTransform):
+        if source.required:
+            raise ValueError(
+                "the column is required, and a partition field that was removed is null"
+            )
+    elif isinstance(source.field_type, FloatType | DoubleType):
+        raise ValueError("rows with 0.0 and -0.0 would be written twice, and those with NaN not")
+    (column,) = schema_to_pyarrow(Schema(source), include_field_ids=False).types
+    part.transform.pyarrow_transform(source.field_type)(pa.array([], column))
 
 
 def _fix(part: PartitionField) -> str:

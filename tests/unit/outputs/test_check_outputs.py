@@ -11,8 +11,15 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchIcebergTableError
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import BucketTransform
-from pyiceberg.types import DateType, LongType, NestedField
+from pyiceberg.transforms import BucketTransform, HourTransform, parse_transform
+from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    DoubleType,
+    IcebergType,
+    LongType,
+    NestedField,
+)
 from pyiceberg.utils.config import Config
 
 from backfill.api.errors import CanNotPublish
@@ -135,6 +142,48 @@ def test_a_table_of_format_1_whose_old_partitioning_can_not_be_written_is_refuse
             f" which {dropped}; {fix}"
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "transform", "why"),
+    [
+        (DoubleType(), "identity", "rows with 0.0 and -0.0 would be written twice, and those with"),
+        (BinaryType(), "truncate[2]", "FeatureUnsupported => Unsupported data type for truncate"),
+    ],
+)
+def test_partitions_that_pyiceberg_writes_wrongly_or_not_are_refused_before_the_run(
+    lake: Catalog, kind: IcebergType, transform: str, why: str
+) -> None:
+    table = make_table(lake, columns=Schema(*COLUMNS.fields, NestedField(4, "of", kind)))
+    with table.update_spec() as update:
+        update.add_field("of", parse_transform(transform), "part")
+    (problem,) = problems(output())
+    assert problem.startswith(
+        f"spec.outputs[0].table: table lake.raw.out is partitioned by {transform}(of), which cannot"
+        f" be written: {why}"
+    )
+    assert problem.endswith("; install pyiceberg-core, or partition the table in another way")
+
+
+@pytest.mark.parametrize(("version", "old"), [("1", "void"), ("2", None)])
+def test_several_partition_fields_of_one_column_are_refused_before_the_run(
+    lake: Catalog, version: str, old: str | None
+) -> None:
+    table = make_table(lake, "day", **{"format-version": version})
+    with table.update_spec() as update:
+        update.add_field("id", BucketTransform(3), "by_id")
+    with table.update_spec() as update:
+        update.remove_field("part")
+        update.add_field("ts", HourTransform(), "hour")
+    said = (
+        "spec.outputs[0].table: table lake.raw.out has several partition fields of column ts"
+        f" ({old}, hour), which PyIceberg cannot write; use a table with one partition field of"
+        " each column"
+    )
+    assert problems(output()) == ([] if old is None else [said])
+    if old is not None:
+        with pytest.raises(ValueError, match="redundant partitions"):
+            stage(table, 0, [(1, 0)])
 
 
 def test_files_whose_partition_lost_its_column_are_found_before_the_run_that_would_replace_them(
