@@ -142,6 +142,19 @@ class Seen:
                 first[rows] = self._first_of_chunk(chunk, offsets[rows] & (_CHUNK - 1))
         return first
 
+    def gaps(self, partition: int, start: int, most: int) -> Iterator[list[int]]:
+        """Where more than ``most`` offsets of a partition in a row were not seen, from ``start`` to
+        the greatest one that was: the first of them, and the next one that was seen.
+        """
+        for number in sorted(number for of, number in self._chunks if of == partition):
+            bits = self._chunks[partition, number]
+            seen = _FULL if bits is None else np.unpackbits(bits)
+            borders = np.flatnonzero(np.diff(seen, prepend=0, append=0)) + (number << _CHUNK_BITS)
+            firsts, ends = borders[::2], borders[1::2]
+            missing = np.stack([np.append(start, ends[:-1]), firsts])
+            yield from missing.T[missing[1] - missing[0] > most].tolist()
+            start = int(ends[-1])
+
     def _first_of_chunk(self, chunk: tuple[int, int], offsets: Int64s) -> Bools:
         bits = self._chunks.get(chunk, _EMPTY)
         if bits is None:
@@ -162,6 +175,7 @@ class Seen:
 
 
 _EMPTY = np.zeros(_CHUNK // 8, np.uint8)
+_FULL = np.ones(_CHUNK, np.uint8)
 
 
 def kafka_positions(table: PinnedTable, splits: pa.Table) -> Iterator[tuple[pa.Array, pa.Array]]:

@@ -19,13 +19,17 @@ from backfill.api.errors import BackfillError, NotExtended
 from backfill.api.quantities import format_duration, to_us
 from backfill.api.spec import BackfillSpec, OrderingPolicy
 from backfill.iceberg.tables import Catalogs
-from backfill.planning.duplicates import kafka_positions, without_duplicates
-from backfill.planning.files import SourceFiles
+from backfill.planning.duplicates import (
+    MOST_CHUNKS,
+    Seen,
+    kafka_positions,
+    without_duplicates,
+)
 from backfill.planning.layout import check_promises, lay_out
 from backfill.planning.metadata.appended import appends, changes_since, with_all_appended
 from backfill.planning.metadata.pinning import PinnedTable, pin
 from backfill.planning.metadata.protection import protect
-from backfill.planning.offsets import MARKERS, check_offsets, in_words
+from backfill.planning.offsets import MARKERS, Gap, in_words
 from backfill.planning.plan import (
     HEADER_FILE,
     SPLITS_FILE,
@@ -45,6 +49,11 @@ from backfill.planning.proof import prove
 from backfill.planning.reading import newest_us, read_sources
 from backfill.planning.recorded_offsets import offsets_file, read_offsets, starts_file
 from backfill.planning.workspace import Workspace
+
+_FEW_GAPS = 5
+"""So many gaps in the offsets of a Kafka partition may be rows that are missing. Compacted topics,
+and filters of ingestion, leave more.
+"""
 
 
 def extend_plan(
@@ -80,8 +89,6 @@ def extend_plan(
     read = read_sources(inputs.ending_at(to_us(spec.window.end)), pinned, on_progress)
     if not any(len(files) for files in read.files) or newest_us(read) < before.end_us:
         raise NotExtended("the tables have no newer rows")
-    for files in read.files:
-        _check_gaps(files)
     inputs = inputs.ending_at(newest_us(read) + 1)
     directory = plan_directory(workspace, inputs.own_id())
     if not directory.exists(HEADER_FILE):
@@ -135,65 +142,54 @@ def _protect(spec: BackfillSpec, pinned: list[PinnedTable], header: PlanHeader, 
             protect(held, tag, source_field(number))
 
 
-def _check_gaps(files: SourceFiles) -> None:
-    """Checks that no rows are known to be missing: live traffic would not read them."""
-    bounds = files.offset_bounds
-    if bounds is None or not len(files):
-        return
-    arrived = np.stack([files.lower_us, files.upper_us])
-    gaps = check_offsets(bounds, arrived, lambda: [bounds]).gaps
-    if gaps:
-        missing = "; ".join(in_words(gaps))
-        raise NotExtended(
-            f"rows are missing in what was appended to {files.source.table}: {missing}"
-        )
-
-
-@dataclass(slots=True)
-class _Appended:
-    """Rows of a Kafka partition that were appended."""
-
-    first: int
-    last: int
-    rows: int
-
-
 def _check_offsets(
     table: PinnedTable,
     splits: pa.Table,
     after_plan: Mapping[int, int] | None,
     starts: Mapping[int, int],
 ) -> None:
-    """Checks that all rows come after those of the plan in their Kafka partition: then none of them
-    was read before. And that they follow at once: live traffic would not read what is between.
-    Where offsets are left out everywhere, as by transactions, that cannot be told.
+    """Checks that all rows come after those of the plan in their Kafka partition, and that none is
+    there twice: then each is read once. And that they follow at once: live traffic would not read
+    what is between. Where offsets are left out everywhere, as in compacted topics, that cannot be
+    told.
 
-    ``starts`` are the first offsets of partitions without rows in the plan.
+    ``starts`` are the first offsets of partitions without rows in the plan. Others are new.
     """
-    name, appended = table.source.table, dict[int, _Appended]()
+    name, seen, known = table.source.table, Seen(), set[int]()
     if after_plan is None:
         raise NotExtended(f"it is not known which Kafka offsets of {name} were read")
     for partitions, offsets in kafka_positions(table, splits):
         if partitions.null_count or offsets.null_count:
             raise NotExtended(f"rows were appended to {name} without a Kafka partition or offset")
         rows = pa.table({"partition": partitions, "offset": offsets}).group_by("partition")
-        bounds = rows.aggregate([("offset", each) for each in ("min", "max", "count")])
-        for row in bounds.to_pylist():
-            partition, first, last = row["partition"], row["offset_min"], row["offset_max"]
+        for row in rows.aggregate([("offset", "min")]).to_pylist():
+            partition, first = row["partition"], row["offset_min"]
             if first < after_plan.get(partition, 0):
                 raise NotExtended(
                     f"a row with offset {first} of Kafka partition {partition} was appended to"
                     f" {name}, and history has rows up to {after_plan[partition] - 1}"
                 )
-            found = appended.setdefault(partition, _Appended(first, last, 0))
-            found.first, found.last = min(first, found.first), max(last, found.last)
-            found.rows += row["offset_count"]
-    for partition, found in sorted(appended.items()):
-        due = after_plan.get(partition, starts.get(partition, found.first))
-        if found.first - due > MARKERS and found.rows > found.last - found.first:
+            known.add(partition)
+        new = seen.first(partitions.to_numpy(), offsets.to_numpy())
+        if not new.all():
+            place = int(new.argmin())
             raise NotExtended(
-                f"rows with offsets {due} to {found.first - 1} of Kafka partition {partition} are"
-                f" missing between those that were read of {name} and those that were appended"
+                f"rows were appended to {name} twice, such as the one with offset {offsets[place]}"
+                f" of Kafka partition {partitions[place]}"
+            )
+    if seen.partial > MOST_CHUNKS:
+        raise NotExtended(
+            f"the Kafka offsets of what was appended to {name} are too far apart to tell whether"
+            " rows are there twice"
+        )
+    for partition in sorted(known):
+        due = after_plan.get(partition, starts.get(partition, 0))
+        gaps = tuple(Gap(partition, *each) for each in seen.gaps(partition, due, MARKERS))
+        if 0 < len(gaps) <= _FEW_GAPS:
+            missing = "; ".join(in_words(gaps))
+            raise NotExtended(
+                f"rows are missing in what was appended to {name}, or between that and what was"
+                f" read: {missing}"
             )
 
 

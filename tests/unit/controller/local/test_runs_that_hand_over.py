@@ -56,7 +56,7 @@ def test_history_goes_on_with_rows_that_come_while_it_is_read(
     runs: LocalRuns, lake: Catalog
 ) -> None:
     write(runs, maxDistance="1h")
-    offsets = {str(partition): partition + 1 for partition in range(60)}
+    offsets = {str(partition): partition + 1 for partition in range(60)} | {"60": 60, "61": 61}
     begun = runs.start("run", str(runs.file), step_seconds=0.1, grace_seconds=0.2, offsets=offsets)
     runs.wait_for_steps(3)
     runs.kill(begun)

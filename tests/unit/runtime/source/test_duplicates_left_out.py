@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,11 @@ def test_a_row_is_the_first_with_its_offset_once(batches: list[list[tuple[int, i
             wanted.append(row not in known)
             known.add(row)
         assert seen.first(partitions, offsets).tolist() == wanted
+    for partition in (0, 1, 7):
+        offsets_seen = sorted(offset for of, offset in known if of == partition)
+        between = pairwise([-1, *offsets_seen])
+        gaps = [[before + 1, after] for before, after in between if after - before > 3]
+        assert list(seen.gaps(partition, start=0, most=2)) == gaps
 
 
 def test_offsets_without_gaps_take_no_memory() -> None:
