@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backfill.api.errors import BackfillError, NotExtended
-from backfill.api.quantities import format_duration, to_us
+from backfill.api.quantities import count, format_duration, to_us
 from backfill.api.spec import BackfillSpec, OrderingPolicy
 from backfill.iceberg.tables import Catalogs
 from backfill.planning.duplicates import (
@@ -89,6 +89,12 @@ def extend_plan(
     read = read_sources(inputs.ending_at(to_us(spec.window.end)), pinned, on_progress)
     if not any(len(files) for files in read.files) or newest_us(read) < before.end_us:
         raise NotExtended("the tables have no newer rows")
+    for files, rows in zip(read.files, read.without_timestamp, strict=True):
+        if rows:  # live traffic has them
+            raise NotExtended(
+                f"{count(rows, 'row')} without {files.column.name} appended to {files.source.table}"
+                " would be left out"
+            )
     inputs = inputs.ending_at(newest_us(read) + 1)
     directory = plan_directory(workspace, inputs.own_id())
     if not directory.exists(HEADER_FILE):

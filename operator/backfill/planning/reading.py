@@ -32,6 +32,8 @@ class ReadSources:
     warnings: list[str]
     checks: list[InputCheck]
     """Whether each source has everything that arrived in the range."""
+    without_timestamp: list[int]
+    """Number of rows of each source without a timestamp, in the files that were looked at."""
 
 
 def read_sources(
@@ -79,7 +81,7 @@ def _read_each(
     pinned: Sequence[PinnedTable],
     on_progress: Callable[[PlanningProgress], None],
 ) -> tuple[ReadSources, list[Problem]]:
-    read = ReadSources([], [], [], [], [])
+    read = ReadSources([], [], [], [], [], [])
     problems: list[Problem] = []
     for table in pinned:
         try:
@@ -108,6 +110,7 @@ def _read_source(
     read.fields.append(table.field)
     read.files_without_bounds.append(unbounded)
     without_timestamp += scan.without_timestamp + int(files.nulls[files.nulls != UNKNOWN].sum())
+    read.without_timestamp.append(without_timestamp)
     through, why_not = ingested(table.table.metadata, table.snapshot, table.source)
     source = table.source
     filtered = source.row_filter is not None or source.regions is not None

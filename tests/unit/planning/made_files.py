@@ -125,7 +125,8 @@ def made_inputs(
 
 def read_sources(sources: Sequence[SourceFiles]) -> ReadSources:
     fields = [f"spec.sources[{number}]" for number in range(len(sources))]
-    return ReadSources(list(sources), fields, [0] * len(sources), [], [InputCheck()] * len(sources))
+    none = [0] * len(sources)
+    return ReadSources(list(sources), fields, none, [], [InputCheck()] * len(sources), none)
 
 
 def rows_of(splits: pa.Table, content: dict[str, bytes]) -> list[tuple[int, str, int, int]]:

@@ -250,6 +250,13 @@ def test_offsets_that_are_left_out_everywhere_are_not_missing(raw: Raw, minutes:
     assert raw.extend().rows == 360 + len(minutes)
 
 
+def test_a_plan_is_not_extended_by_rows_without_a_timestamp(raw: Raw) -> None:
+    raw.append(range(720, 780))
+    raw.table.append(pa.table({"ts": [None], "part": [0], "at": [780]}, schema=ROWS))
+    with pytest.raises(NotExtended, match="1 row without ts appended to"):
+        raw.extend()
+
+
 def test_nothing_new_extends_nothing(raw: Raw) -> None:
     with pytest.raises(NotExtended, match="no newer snapshots"):
         raw.extend()
