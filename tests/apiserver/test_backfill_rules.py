@@ -41,7 +41,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "history that goes on with rows without offsets": (
         {"window.end": "Live", "handOff": {"to": "Live", "maxDistance": "10m"}},
-        "needs kafka.partitionColumn and offsetColumn of every source",
+        "needs kafka.partitionColumn and kafka.offsetColumn of every source",
     ),
     "a hand-off of a part of the rows": (
         {"window.end": "Live", "handOff": {"to": "Live"}, "sources.0.filter": "a = 1"},
@@ -116,7 +116,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a column's value without the column": (
         {"sources.0.live": {"kafka": {"topic": "t", "value": {"format": "column"}}}},
-        "column goes with format: column",
+        "column is required with format: column",
     ),
     "duplicates without offsets to compare": (
         {"sources.0.kafka": {"partitionColumn": "p", "dropDuplicates": True}},
@@ -129,15 +129,15 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "a rate of nothing": ({"maxRowsPerSecond": 0}, "spec.maxRowsPerSecond"),
     "a schema without the format": (
         {"sources.0.live": {"kafka": {"topic": "t", "value": {"schema": "{}"}}}},
-        "schema goes with format: avro",
+        "schema is required with format: avro",
     ),
     "Confluent's framing without the schema's id": (
         {"sources.0.live": {"kafka": {"topic": "t", "value": {"framing": "Confluent"}}}},
-        "schemaId goes with framing: Confluent",
+        "schemaId is required with framing: Confluent",
     ),
     "a schema's id that no framing writes": (
         {"sources.0.live": {"kafka": {"topic": "t", "value": {"schemaId": 1}}}},
-        "schemaId goes with framing: Confluent",
+        "schemaId is required with framing: Confluent",
     ),
     "a framing before bytes that are given as they are": (
         {
@@ -244,11 +244,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a comparison with a reference that is not named": (
         {"outputs.0.validate": {"against": "Reference"}},
-        "reference goes with against: Reference, and against: Reference needs it",
+        "reference is required with against: Reference, and not allowed with against: Production",
     ),
     "a reference that is not compared with": (
         {"outputs.0.validate": {"reference": {"table": "lake.audit.summary"}}},
-        "reference goes with against: Reference, and against: Reference needs it",
+        "reference is required with against: Reference, and not allowed with against: Production",
     ),
     "a tolerance between rows that nothing pairs": (
         {"outputs.0.validate": {"tolerance": {"watched": "0.1"}}},
@@ -276,11 +276,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "files without a place": (
         {"outputs.0.publish": {"mode": "Export"}},
-        "location goes with mode: Export, and mode: Export needs it",
+        "location is required with mode: Export, and not allowed with any other mode",
     ),
     "a place without files": (
         {"outputs.0.publish": {"mode": "Append", "location": "s3://lake/out"}},
-        "location goes with mode: Export, and mode: Export needs it",
+        "location is required with mode: Export, and not allowed with any other mode",
     ),
     "a place that could mean another one": (
         {"outputs.0.publish": {"mode": "Export", "location": "s3://lake/out/../raw"}},

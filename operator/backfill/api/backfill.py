@@ -24,8 +24,8 @@ class ObjectMeta(Model):
     namespace: Name = "default"
     """Namespace of the object."""
     uid: Annotated[str, Field(max_length=64)] = ""
-    """Unique ID, assigned when the object is stored. Distinguishes the object from others of the
-    same name over time.
+    """Unique ID, assigned when the object is stored. Distinguishes the object from earlier and
+    later objects of the same name.
     """
     generation: int = 1
     """Sequence number of the spec, incremented with each change."""

@@ -18,44 +18,45 @@ class HandOff(Model):
     """How the state that history has built is handed over to live traffic."""
 
     to: Literal["Live"]
-    """Where the state goes on. ``Live``: with the Kafka topics of ``sources[].live``, each
+    """Where the state continues. ``Live``: with the Kafka topics in ``sources[].live``, each
     partition from the first offset that history has not read.
     """
     starting_timestamp_margin: Duration | None = None
-    """Required if a source lacks ``kafka.partitionColumn`` or ``kafka.offsetColumn``, and used for
-    such sources only: they go on at the first record in each partition that is at most so much
-    older than the newest row of history, by Kafka's timestamp. Must be longer than ingestion was
-    behind in any partition plus the differences between clocks: records that are older, and not in
-    the table, are lost. Records since then that are in the table are read twice, and queries must
-    drop duplicates.
+    """How far back live traffic starts for sources that lack ``kafka.partitionColumn`` or
+    ``kafka.offsetColumn``. Required if there are any; not used for other sources. In each
+    partition, such a source continues at the first record that is at most this much older than the
+    newest row of history, by Kafka's timestamp. Must be longer than the greatest delay of ingestion
+    in any partition plus the differences between clocks: older records that the table does not have
+    are lost. Newer records that the table already has are read twice, so queries must drop
+    duplicates.
     """
     max_distance: Duration | None = None
-    """How long ago history may have ended when only its last step is left. If it ended earlier, it
-    is extended with the rows that have been appended to the tables since, which Kafka then need not
-    keep. This is repeated until history ends close enough, or not at least twice as close as the
-    time before. All sources need ``kafka.partitionColumn`` and ``kafka.offsetColumn``. Default:
-    history is not extended.
+    """How long ago history may have ended when only its last step is left to read. If it ended
+    earlier, history is extended with the rows that were appended to the tables since the plan was
+    made, so that Kafka need not keep them. This repeats until history ends recently enough, or
+    until the distance is more than half of what it was before the last extension. All sources need
+    ``kafka.partitionColumn`` and ``kafka.offsetColumn``. Default: history is not extended.
     """
     start: Literal["Prepare", "Deploy"] = "Prepare"
-    """``Prepare``: the checkpoints are put where the application keeps them, and the Backfill has
-    succeeded; the application is then started as always. ``Deploy``: the operator also creates the
-    live SparkApplication, and the Backfill has succeeded once it lags at most ``maxLag`` behind
-    Kafka. Not available without a cluster.
+    """``Prepare``: the checkpoints are copied to the locations where the application keeps them,
+    and the Backfill succeeds; you then start the application as usual. ``Deploy``: the operator
+    also creates the live SparkApplication, and the Backfill succeeds once that is at most
+    ``maxLag`` behind Kafka. ``Deploy`` needs a cluster.
     """
     state_partitions: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Number of partitions of the state that the live application continues with. It keeps this
-    number for good, whatever ``spark.sql.shuffle.partitions`` says. Default: the number that
-    history is read with, which is then that of the application.
+    """Number of partitions of the state that the live application continues with. The application
+    keeps this number permanently, whatever ``spark.sql.shuffle.partitions`` says. Default: the
+    number that history is read with, which is then the application's own.
     """
     name: Annotated[str, Field(max_length=45, pattern=LIVE_NAME_PATTERN)] | None = None
     """Name of the live SparkApplication that ``Deploy`` creates: at most 45 lower-case letters,
     digits and ``-``. No SparkApplication of this name may exist. Default: the name of the Backfill
-    with ``-live``, shortened if need be.
+    with ``-live``, shortened if necessary.
     """
     overrides: Overrides = Overrides()
     """Settings of the live SparkApplication that differ from production's. Used by ``Deploy``."""
     max_lag: Duration = Field(default="5m", validate_default=True)
-    """How far behind Kafka the live application may be for the Backfill to have succeeded. Used by
+    """How far behind Kafka the live application may be for the Backfill to succeed. Used by
     ``Deploy``.
     """
 
@@ -87,8 +88,8 @@ class HandedOverSource(Model):
     256 partitions.
     """
     starting_timestamp: Time | None = None
-    """Time of the first records that the live application reads, which were found by their
-    timestamp; unset if they follow on the offsets that are stored with the rows.
+    """Kafka timestamp from which the live application reads; unset if the source continues by
+    offsets that are stored with the rows.
     """
 
 
@@ -109,12 +110,16 @@ class HandedOverQuery(Model):
     """Number of partitions of the state; 0 for a query without state."""
     live_batch: int | None = None
     """Number of the last micro-batch that the live application has committed; null before it has
-    reported. Only with ``start: Deploy``, as are the next two.
+    reported. Only with ``start: Deploy``.
     """
     records_behind: _Count | None = None
-    """Number of records in Kafka that the live application has not committed; null if unknown."""
+    """Number of records in Kafka that the live application has not committed; null if unknown. Only
+    with ``start: Deploy``.
+    """
     lag_seconds: _Seconds | None = None
-    """How far the live application is behind Kafka, in seconds; null if unknown."""
+    """How far the live application is behind Kafka, in seconds; null if unknown. Only with
+    ``start: Deploy``.
+    """
 
 
 class HistoryExtension(Model):
@@ -125,11 +130,11 @@ class HistoryExtension(Model):
     plan_id: PlanId
     """ID of the extended plan, and name of its directory beside that of ``planId``."""
     at: Time
-    """When it was made."""
+    """When history was extended."""
     after: Time
-    """End of history before it."""
+    """End of history before this extension."""
     history_end: Time
-    """End of history with it."""
+    """End of history after this extension."""
 
 
 class HandOffStatus(Model):
@@ -142,20 +147,20 @@ class HandOffStatus(Model):
     extended.
     """
     growing: Literal[True] | None = None
-    """Whether history may still be extended with newer rows, as ``maxDistance`` asks for. The last
-    step of the plan is not read meanwhile.
+    """Whether history may still be extended with newer rows (``maxDistance``). Until that is
+    decided, the last step of the plan is not read.
     """
     extensions: (
         Annotated[tuple[HistoryExtension, ...], Field(max_length=MOST_EXTENSIONS)] | None
     ) = None
-    """Extensions of history, the first one first; unset if there are none."""
+    """Extensions of history, the oldest first; unset if there are none."""
     complete_because: _Shown | None = None
     """Why history is not extended any further. Unset without ``maxDistance``, and before that is
     decided.
     """
     kept_until: Time | None = None
-    """Until when Kafka keeps the records that follow history at least, by ``retention.ms`` of the
-    topics. Set when the driver starts its queries; unset if Kafka keeps them for good, or the
+    """Earliest time at which Kafka may remove records that follow history, by ``retention.ms`` of
+    the topics. Set when the driver starts its queries; unset if Kafka never removes them, or if the
     retention is unknown.
     """
     starting_timestamp: Time | None = None
@@ -170,7 +175,7 @@ class HandOffStatus(Model):
     queries: Annotated[tuple[HandedOverQuery, ...], Field(max_length=MOST_HANDED_OVER)] = ()
     """The state of each query. Empty until the checkpoints are written."""
     seconds: _Seconds | None = None
-    """Time from the last step to complete checkpoints, in seconds; null before that."""
+    """Time that it took to write the checkpoints, in seconds; null until then."""
     application: Annotated[str, Field(max_length=63)] | None = None
     """Name of the live SparkApplication. Set before it is created. Only with ``start: Deploy``."""
     created_at: Time | None = None

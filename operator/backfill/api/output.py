@@ -41,8 +41,8 @@ class PublishMode(StrEnum):
 
 
 class Reference(Model):
-    """Table that says what a result should be, such as one that a batch job or an earlier system
-    has written. It is only read: it needs no write permission, and nothing is published to it.
+    """Table with the expected rows, such as one that a batch job or an earlier system has written.
+    It is only read: no write permission is needed, and nothing is published to it.
     """
 
     table: TableName
@@ -61,32 +61,33 @@ class Validate(Model):
     """What the result is compared with before it is published, and how."""
 
     against: Literal["Production", "Reference"] = "Production"
-    """What to compare the result with: rows in [``window.start``, ``window.end``), as they are when
-    the last step is committed. ``Production``: those of the output's table. ``Reference``: those of
-    the table in ``reference``.
+    """Rows to compare the result with: those in [``window.start``, ``window.end``), as they are
+    when the last step is committed. ``Production``: rows of the output's table. ``Reference``: rows
+    of the table in ``reference``.
     """
     reference: Reference | None = None
     """Table to compare the result with. Required by ``against: Reference``, not allowed with
     ``Production``.
     """
     keys: Annotated[tuple[ColumnName, ...], Field(max_length=MOST_COMPARED_COLUMNS)] = ()
-    """Columns that identify a row. Default: the output's ``keys``. Without any, rows are compared
-    as a multiset: a row matches if production, or the reference, has an equal one, each of which
-    counts once.
+    """Columns that identify a row. Default: the output's ``keys``. Without keys, rows are compared
+    as a multiset: a row matches an equal row of production, or of the reference, and each of those
+    matches only once.
     """
     tolerance: Annotated[dict[str, Tolerance], Field(max_length=MOST_COMPARED_COLUMNS)] = Field(
         default_factory=dict
     )
-    """By column, the greatest difference of two values that still counts as equal: a number for
-    columns of numbers, such as ``"0.01"``, and a duration for timestamps and dates, such as ``5s``.
+    """By column, the greatest difference between two values that still count as equal: a number for
+    numeric columns, such as ``"0.01"``, or a duration for timestamps and dates, such as ``5s``.
     Needs ``keys``. Not used for rows whose keys occur more than once.
     """
     ignore: Annotated[tuple[ColumnName, ...], Field(max_length=MOST_COMPARED_COLUMNS)] = ()
     """Columns that are not compared, such as the time at which a row was written."""
     min_match: Percentage = "99.9"
     """Minimum percentage of rows that must match, from 0 to 100. Below it, the result is not
-    published without approval. The percentage is that of matching rows among all rows of
-    production or the reference, and those of the result that it does not have. It is not rounded.
+    published without approval. The percentage is the number of matching rows divided by the number
+    of all rows of production, or of the reference, plus the rows that only the result has. It is
+    not rounded.
     """
 
     @model_validator(mode="after")
@@ -94,7 +95,8 @@ class Validate(Model):
         if (self.against == "Reference") != (self.reference is not None):
             raise PydanticCustomError(
                 "validate_reference",
-                "reference goes with against: Reference, and against: Reference needs it",
+                "reference is required with against: Reference, and not allowed with against:"
+                " Production",
             )
         return self
 
@@ -110,34 +112,37 @@ class Publish(Model):
     """
     location: DirectoryUri | None = None
     """Directory or object store prefix of its own for the files of mode ``Export``, such as
-    ``s3a://lake/out/plays-july``. It must be empty or absent when the plan is made, and be neither
-    within the workspace or a table of the Backfill nor around them. It is accessed with the
-    properties of the catalog of ``table``. Required by ``Export``, not allowed with other modes.
+    ``s3a://lake/out/plays-july``. It must be empty or absent when the plan is made, and must
+    neither contain the workspace or a table of the Backfill nor be within one of them. It is
+    accessed with the properties of the catalog of ``table``. Required by ``Export``, not allowed
+    with other modes.
     """
     approval: Literal["Automatic", "Manual"] | None = None
     """``Automatic``: publish as soon as the result is complete. ``Manual``: wait for approval
-    first. Default: ``Manual`` for modes ``Replace`` and ``Upsert`` without ``validate`` against
-    ``Production``, which remove rows that nothing was compared with; otherwise ``Automatic``.
-    May change at any time to ``Manual``, but not to ``Automatic`` once the plan is made.
+    first. Default: ``Manual`` for modes ``Replace`` and ``Upsert`` unless ``validate`` compares
+    with ``Production``, because they would remove rows that were compared with nothing; otherwise
+    ``Automatic``. May change to ``Manual`` at any time, but not to ``Automatic`` once the plan is
+    made.
     """
     incomplete: Literal["Wait", "Publish"] = "Wait"
-    """What modes ``Replace`` and ``Upsert`` do with a result if some of its rows were still open
-    when the input ended, or may have been. It lacks them, or their values are not final.
-    ``Wait``: wait for approval, even if ``approval`` is ``Automatic``. ``Publish``: publish it;
-    ``Replace`` then also deletes rows of production that it does not replace. May change at any
-    time.
+    """What modes ``Replace`` and ``Upsert`` do if some rows of the result were still open, or may
+    have been, when the input ended. Open rows are missing from the result, or their values are not
+    final. ``Wait``: wait for approval, even if ``approval`` is ``Automatic``. ``Publish``: publish
+    the result anyway; ``Replace`` then also deletes rows of production that it does not replace.
+    May change at any time.
     """
     mismatch: Literal["Wait", "Publish"] = "Wait"
-    """What happens if fewer rows of the result match than ``validate.minMatch`` asks for, or if it
-    could not be compared. ``Wait``: wait for approval, even if ``approval`` is ``Automatic``.
-    ``Publish``: publish it. May change at any time.
+    """What happens if fewer rows match than ``validate.minMatch`` requires, or if the result could
+    not be compared. ``Wait``: wait for approval, even if ``approval`` is ``Automatic``.
+    ``Publish``: publish the result anyway. May change at any time.
     """
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
         if (self.mode is PublishMode.EXPORT) != (self.location is not None):
             raise PydanticCustomError(
-                "publish_location", "location goes with mode: Export, and mode: Export needs it"
+                "publish_location",
+                "location is required with mode: Export, and not allowed with any other mode",
             )
         return self
 
@@ -167,16 +172,15 @@ class Output(Model):
     column.
     """
     keys: Annotated[tuple[ColumnName, ...], Field(max_length=MOST_KEYS)] = ()
-    """Columns that identify a row of the table, such as ``[window_start, user]``. A query that runs
-    as a stream in output mode ``update`` needs them: of the rows with the same values in these
-    columns, the result has the newest. Required by publish mode ``Upsert``, and used by
-    ``validate`` unless it has its own. Columns of the row itself, not nested ones. Null equals
-    null.
+    """Columns that identify a row of the table, such as ``[window_start, user]``. Only top-level
+    columns; null equals null. Required by publish mode ``Upsert``, and by a query that runs as a
+    stream in output mode ``update`` and changes rows: the result then has the newest row of each
+    key. Also the default of ``validate.keys``.
     """
     validate_: Annotated[Validate | None, Field(alias="validate")] = None
     """How the result is compared with production, or with a reference table, before it is
     published. Needs ``timestampColumn``. Default: it is not compared. May change at any time: a
-    result that waits for approval is then compared once more.
+    result that waits for approval is then compared again.
     """
     publish: Publish = Publish()
     """How the result is published. Default: it stays in its branch."""

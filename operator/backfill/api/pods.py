@@ -40,7 +40,7 @@ class Scaling(Model):
     """Maximum number of executors. ``kubectl scale`` sets this field."""
     complete_within: Duration | None = None
     """Target duration of the run. The number of executors then follows the measured rate, between
-    the minimum and the maximum. Default: none, and ``maxExecutors`` are used throughout.
+    the minimum and the maximum. Default: none; ``maxExecutors`` are used throughout.
     """
 
     @model_validator(mode="after")
@@ -140,7 +140,6 @@ class PlanningOptions(Model):
     resources: PodResources = PodResources()
     """Compute resources of job pods. Ignored with ``runIn: Operator``."""
     target_step_bytes: ByteSize | None = None
-    """Maximum number of bytes to read in a step where data is dense; a batch job of ``execution:
-    Batch`` reads about three times as many. Default: about ten seconds of work for
-    ``maxExecutors``.
+    """Maximum number of bytes to read in a step where data is dense; a batch job reads about three
+    times as many. Default: about ten seconds of work for ``maxExecutors``.
     """

@@ -71,7 +71,7 @@ class KafkaColumns(Model):
     application that reads ``key`` needs either this or ``keyless: true``.
     """
     keyless: bool = False
-    """Whether records of the topic have no key, so that ``key`` is null. Cannot be combined with
+    """True if records of the topic have no key; ``key`` is then null. Cannot be combined with
     ``keyColumn``.
     """
     timestamp_column: ColumnName | None = None
@@ -130,16 +130,19 @@ class KafkaValue(Model):
     def _complete(self) -> Self:
         if (self.format == "column") != (self.column is not None):
             raise PydanticCustomError(
-                "kafka_value_column", "column goes with format: column, and format: column needs it"
+                "kafka_value_column",
+                "column is required with format: column, and not allowed with any other format",
             )
         if (self.format == "avro") != (self.avro_schema is not None):
             raise PydanticCustomError(
-                "kafka_value_schema", "schema goes with format: avro, and format: avro needs it"
+                "kafka_value_schema",
+                "schema is required with format: avro, and not allowed with any other format",
             )
         if (self.framing == "Confluent") != (self.schema_id is not None):
             raise PydanticCustomError(
                 "kafka_value_schema_id",
-                "schemaId goes with framing: Confluent, and framing: Confluent needs it",
+                "schemaId is required with framing: Confluent, and not allowed with any other"
+                " framing",
             )
         if self.framing != "Plain" and self.format == "column":
             raise PydanticCustomError(
@@ -167,15 +170,15 @@ class Live(Model):
 
 
 class IngestionWatermark(Model):
-    """Property of the table's snapshots in which ingestion says up to when it has written
-    everything.
+    """Property of the table's snapshots in which ingestion records the time up to which it has
+    written all rows.
     """
 
     property: Annotated[str, Field(min_length=1, max_length=255)]
     """Key of the property, in the summaries of snapshots."""
     unit: TimestampUnit | None = None
-    """Unit of a number, counted from 1970-01-01 UTC: seconds (``s``), milliseconds (``ms``),
-    microseconds (``us``) or nanoseconds (``ns``). Default: the property is a time in ISO 8601.
+    """Unit of a numeric value, counted from 1970-01-01 UTC: seconds (``s``), milliseconds (``ms``),
+    microseconds (``us``) or nanoseconds (``ns``). Default: the value is a time in ISO 8601.
     """
 
 
@@ -210,15 +213,15 @@ class Source(Model):
     kafka: KafkaColumns = KafkaColumns()
     """Columns that hold the Kafka metadata of each row."""
     watermark: IngestionWatermark | None = None
-    """Property of the table's snapshots in which ingestion says up to when it has written
-    everything, by ``timestampColumn``. Default: that of Iceberg's sink for Kafka Connect,
-    ``kafka.connect.valid-through-ts``, if snapshots have it.
+    """Property of the table's snapshots in which ingestion records the time up to which it has
+    written all rows, by ``timestampColumn``. Default: ``kafka.connect.valid-through-ts``, which
+    Iceberg's sink for Kafka Connect writes, if snapshots have it.
     """
     allow_incomplete: bool = False
-    """Whether publish modes ``Replace`` and ``Upsert`` may use this source although rows of the
-    window, its warm-up or its drain are missing from the table, as condition ``InputComplete``
-    says. Otherwise such a Backfill is refused before anything runs, because it would remove rows of
-    production without computing them anew. Modes ``Append`` and ``None`` only get a warning.
+    """Whether to allow publish modes ``Replace`` and ``Upsert`` even if rows of the window, its
+    warm-up or its drain are missing from this table, as reported by the condition
+    ``InputComplete``. If false, such a Backfill is refused before anything runs, because it would
+    remove rows of production without recomputing them. Other modes only get a warning.
     """
     live: Live | None = None
     """Input that the source replaces in production, for an unmodified application."""

@@ -94,7 +94,7 @@ class Window(Model):
     """Start of the window, inclusive."""
     end: WindowEnd
     """End of the window, exclusive. Must be after ``start``. ``Live``: up to the newest row that
-    the tables have when the plan is made; live traffic follows, as ``handOff`` says.
+    the tables have when the plan is made; live traffic follows, as configured in ``handOff``.
     """
     warm_up: Duration = Field(default="0s", validate_default=True)
     """How much input to read before ``start``, by arrival time, so that state is complete when the
@@ -135,8 +135,8 @@ class Ordering(Model):
     allowed_lateness: Duration = Field(default="5m", validate_default=True)
     """How far out of order rows of different steps may be read, in arrival time. Should be at most
     the watermark delay of the application. Policies ``Exact`` and ``Unordered`` ignore it for
-    streams. For batch jobs, under any policy, it is also the limit of how long before its event
-    time a row may arrive.
+    streams. For batch jobs, under any policy, it is also how long before their event time rows are
+    assumed to arrive at most, if that cannot be measured.
     """
 
 
@@ -156,8 +156,8 @@ class CatalogRef(Model):
     ``-`` and ``_``, which PyIceberg does not distinguish.
     """
     secret_ref: SecretRef | None = None
-    """Secret whose keys are PyIceberg's properties of the catalog. Default: none, and pods use
-    their own identity.
+    """Secret whose keys are PyIceberg's properties of the catalog. Default: none; pods use their
+    own identity.
     """
 
 
@@ -185,15 +185,16 @@ class BackfillSpec(Model):
     """Inputs of the application. List every input that it reads."""
     static_tables: Annotated[tuple[StaticTable, ...], Field(max_length=MOST_STATIC_TABLES)] = ()
     """Iceberg tables that the application reads once, not as a stream, such as dimension tables.
-    Default: none, and Spark reads such tables with its own configuration, in their current state.
+    Default: none; Spark then reads such tables with its own configuration, in their current state.
     """
     wait_for_input: Duration = Field(default="0s", validate_default=True)
-    """How long to wait for rows that are missing from the tables before the plan is made, counted
-    from when they are first found missing, or from the last change of the spec after that. New
-    snapshots are read at intervals of ten seconds to five minutes, a sixtieth of this duration.
-    After that, the plan is made from what is there, or the Backfill is refused as it would be
-    without waiting (see ``sources[].allowIncomplete``). Cannot be combined with ``snapshot.id`` or
-    ``snapshot.asOf`` of a source. Default: ``0s``, do not wait.
+    """How long planning waits for rows that are missing from the tables. The time counts from when
+    rows are first found missing, or from the last change of the spec since then. Meanwhile, the
+    tables are checked again at intervals of a sixtieth of this duration, but of at least ten
+    seconds and at most five minutes. When the time is up, the plan is made from the rows that the
+    tables have, or the Backfill is refused as without waiting (see ``sources[].allowIncomplete``).
+    Cannot be combined with ``snapshot.id`` or ``snapshot.asOf`` of a source. Default: ``0s``, do
+    not wait.
     """
     ordering: Ordering = Ordering()
     """Order in which history is read."""
@@ -207,53 +208,53 @@ class BackfillSpec(Model):
     ignored_queries: Annotated[
         tuple[IgnoredQuery, ...], Field(max_length=MOST_IGNORED_QUERIES)
     ] = ()
-    """Queries of the application that must not run, by their ``queryName``; a query without a name
-    by the Kafka topic, table or path that it writes to, or by the name of its function. Use it for
-    queries that are not outputs of this Backfill, such as alerts to Kafka. Queries that write to
-    the console, to memory or to ``noop`` are never run, unless an output has their name. A write
-    within a function of ``foreachBatch`` is left out by the table, topic or path that it writes to,
-    or the last part of that name.
+    """Queries of the application that must not run. Name a query by its ``queryName``; if it has
+    none, by the Kafka topic, table or path that it writes to, or by the name of its function. Use
+    this for queries that are not outputs of this Backfill, such as alerts to Kafka. To leave out a
+    single write within a function of ``foreachBatch``, name the table, topic or path that it writes
+    to, or the last part of that name. Queries that write to the console, to memory or to ``noop``
+    never run, unless an output has their name.
     """
     allowed_effects: Annotated[tuple[Effect, ...], Field(max_length=MOST_EFFECTS)] = ()
-    """What functions of ``foreachBatch`` may do besides writing DataFrames. It happens for real,
-    for every batch, and again for a batch that is run again after a failure. ``Connections``: the
-    driver's Python code connects to other hosts or sends to them. ``ForeachPartition``:
-    ``foreach``, ``foreachPartition`` and the ``saveAs`` methods of RDDs. ``Jvm``: Spark's JVM is
-    used directly, for example for JDBC. ``Processes``: the driver starts other processes.
-    ``Statements``: SQL statements that write or define something. Default: none of them, and the
-    first one ends the run.
+    """Side effects that functions of ``foreachBatch`` may have besides writing DataFrames. Allowed
+    effects happen for real: for every batch, and again when a batch is repeated after a failure.
+    ``Connections``: the driver's Python code connects to other hosts or sends to them.
+    ``ForeachPartition``: ``foreach``, ``foreachPartition`` and the ``saveAs`` methods of RDDs.
+    ``Jvm``: the function uses Spark's JVM directly, for example for JDBC. ``Processes``: the driver
+    starts other processes. ``Statements``: SQL statements that write or define something. Default:
+    none; the first effect ends the run.
     """
     execution: Execution = "Auto"
-    """How the application's queries are run. ``Streaming``: micro-batches with state, in order.
-    ``Batch``: as batch jobs over spans of steps, several at once, which is faster and keeps no
-    state; a query that cannot be run this way fails the Backfill before anything is read, with the
-    reason. Not available with ordering policy ``Strict``. ``Auto``: each query as ``Batch`` if it
-    can be run this way, otherwise as ``Streaming``; ``status.outputs`` and ``backfill plan
-    --explain`` say which and why.
+    """How the application's queries run. ``Streaming``: as micro-batches with state, in order.
+    ``Batch``: as batch jobs over spans of steps, several at a time, which is faster and keeps no
+    state; if a query cannot run this way, the Backfill fails before anything is read. Not available
+    with ordering policy ``Strict``. ``Auto``: each query as ``Batch`` if possible, otherwise as
+    ``Streaming``; ``status.outputs`` and ``backfill plan --explain`` show the choice and the
+    reason.
     """
     max_rows_per_second: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    """Maximum number of rows that each query reads in a second, from all its sources together, for
-    applications that call a service with a limited rate. Each query then runs as ``Streaming``, so
-    ``execution: Batch`` is not available with it. A change takes effect with the next attempt:
-    suspend the Backfill and resume it. Default: as fast as the executors can.
+    """Maximum number of rows that each query reads per second, from all its sources together. Use
+    it for applications that call a service with a limited rate. Every query then runs as
+    ``Streaming``, so this cannot be combined with ``execution: Batch``. A change takes effect with
+    the next attempt: suspend the Backfill and resume it. Default: no limit.
     """
     hand_off: HandOff | None = None
-    """How the state is handed over to live traffic. Requires ``window.end: Live``. Default: it is
-    not handed over.
+    """How the state is handed over to live traffic. Requires ``window.end: Live``. Default: the
+    state is not handed over.
     """
     scaling: Scaling = Scaling()
     """Number of executors of the run."""
     overrides: Overrides = Overrides()
-    """Settings that differ from production. The next attempt uses a new value."""
+    """Settings that differ from production. A change takes effect with the next attempt."""
     workspace: DirectoryUri | None = None
     """Directory or object store prefix for plans, checkpoints and staged results, which all pods
-    can access. ASCII letters, digits and ``_ = + @ , ~ . -``, without ``..``. An object store is
-    accessed with the properties of the first of ``catalogs`` that has a Secret, else with the pods'
-    own identity. Default: the operator's workspace (``--default-workspace``); for ``backfill run``,
-    the state directory.
+    can access. Its parts consist of ASCII letters, digits and ``_ = + @ , ~ . -``, without ``..``.
+    An object store is accessed with the properties of the first of ``catalogs`` that has a Secret,
+    otherwise with the pods' own identity. Default: the operator's workspace
+    (``--default-workspace``); for ``backfill run``, the state directory.
     """
     catalogs: Annotated[tuple[CatalogRef, ...], Field(max_length=16)] = ()
-    """Catalogs of the source and output tables. If any is listed, every table must be in one of
+    """Catalogs of the source and output tables. If you list any, every table must be in one of
     them.
     """
     planning: PlanningOptions = PlanningOptions()

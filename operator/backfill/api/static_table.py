@@ -21,9 +21,9 @@ def _moment(value: str) -> str:
 
 class StaticTable(Model):
     """Iceberg table that the application reads with ``spark.table``, ``spark.read.table`` or
-    ``spark.read.format("iceberg").load``, for example to join a stream with it. It is read through
-    the Backfill's catalogs, and needs no Iceberg runtime in Spark. Every attempt reads the same
-    snapshot.
+    ``spark.read.format("iceberg").load``, for example to join a stream with it. The table is read
+    through the Backfill's catalogs, so Spark needs no Iceberg runtime for it. Every attempt reads
+    the same snapshot.
     """
 
     table: TableName
@@ -33,8 +33,8 @@ class StaticTable(Model):
         Field(max_length=40, pattern=rf"^(now|window|{TIME_PATTERN})$"),
         AfterValidator(_moment),
     ] = "now"
-    """Which snapshot is read. ``now``: the one that is current when the plan is made. ``window``:
-    the one that was current at ``window.end``. Or the one that was current at a time, in RFC 3339.
+    """Snapshot to read. ``now``: the one that is current when the plan is made. ``window``: the one
+    that was current at ``window.end``. A time in RFC 3339: the one that was current at that time.
     """
 
     def snapshot(self, window_end: datetime) -> SnapshotRef:

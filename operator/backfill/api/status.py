@@ -80,7 +80,7 @@ class Comparison(Model):
     model_config = {"extra": "ignore"}
 
     settings: Annotated[str, Field(max_length=64)]
-    """Digest of the settings that the rows were compared by: all of ``validate`` except
+    """Digest of the settings that the rows were compared with: all of ``validate`` except
     ``minMatch``.
     """
     matching: CompareCount = 0
@@ -156,8 +156,8 @@ class OutputStatus(Model):
     exported: ExportStatus | None = None
     """Files that publish mode ``Export`` has written; unset before that, and in other modes."""
     open_at_end: int | None = None
-    """Number of results of the window that were still open when the input ended, and are not in
-    ``rows`` unless ``outputMode`` is set; null if unknown.
+    """Number of results of the window that were still open when the input ended; null if unknown.
+    ``rows`` does not include them unless ``outputMode`` is set.
     """
     open_from: Time | None = None
     """Time of the earliest result that was still open."""
@@ -172,24 +172,24 @@ class OutputStatus(Model):
     history may be dropped; empty if nowhere.
     """
     execution: HowRun | None = None
-    """How the output's query is run: ``Streaming`` or ``Batch``. Unset until the driver has
-    reported it.
+    """How the output's query runs: ``Streaming`` or ``Batch``. Unset until the driver has reported
+    it.
     """
     execution_reason: ExecutionReason = ""
-    """Why the query is run as a stream although ``spec.execution`` is ``Auto``; otherwise empty."""
+    """Why the query runs as a stream although ``spec.execution`` is ``Auto``; otherwise empty."""
     output_mode: ChangingMode | None = None
     """Output mode of a stream that changes rows it has written. For ``update`` the result has the
-    newest row of each key, for ``complete`` the rows of the last micro-batch; open results are in
-    it, with values that are not final. Unset for other queries.
+    newest row of each key, for ``complete`` the rows of the last micro-batch; open results are
+    included, with values that are not final. Unset for other queries.
     """
     look_back_seconds: float | None = None
-    """How far before its own time a result depends on rows, in seconds, by event time. A shorter
-    ``window.warmUp`` may leave the first results incomplete. Only for ``Batch``.
+    """How far before a result's own time the rows that it depends on may lie, in seconds, by event
+    time. A shorter ``window.warmUp`` may leave the first results incomplete. Only for ``Batch``.
     """
     look_ahead_seconds: float | None = None
-    """How long after its own time rows may arrive that a result depends on, in seconds: with the
-    delay of the watermark or, once it is measured, the lag of rows. A shorter ``window.drain`` may
-    leave the last results incomplete or open. Only for ``Batch``.
+    """How long after a result's own time the rows that it depends on may arrive, in seconds,
+    including the watermark's delay or, once measured, the lag of rows. A shorter ``window.drain``
+    may leave the last results incomplete or open. Only for ``Batch``.
     """
     match: Annotated[str, Field(max_length=16)] | None = None
     """Percentage of rows that match, rounded down; unset if they were not compared."""
@@ -248,22 +248,22 @@ class Attempt(Model):
 
 
 class Cost(Model):
-    """What all attempts have taken so far, counted when ``progress`` changes and when an attempt
-    ends.
+    """Time and bytes that all attempts have used so far, counted when ``progress`` changes and when
+    an attempt ends.
     """
 
     driver_seconds: float = 0.0
-    """Time from the start of an attempt to its end, in seconds, of all attempts."""
+    """Total duration of all attempts, in seconds."""
     executor_seconds: float = 0.0
-    """The same time, multiplied by the number of executors that ran, in seconds. A run on one
-    machine counts as one executor.
+    """Total running time of all executors, in seconds: the duration of attempts multiplied by the
+    number of executors. A run on one machine counts as one executor.
     """
     bytes_read: int = 0
-    """Compressed bytes of the committed steps. What attempts have read without committing it is
-    not counted.
+    """Compressed size of the committed steps, in bytes. Data that attempts read but did not commit
+    is not counted.
     """
     counted_until: Time | None = None
-    """Up to when the time is counted."""
+    """Time up to which the durations are counted."""
 
 
 class Progress(Model):
@@ -282,8 +282,8 @@ class Progress(Model):
     rows_dropped_late: int = 0
     """Number of rows that the application's watermark dropped as late."""
     rows_arrived_late: int = 0
-    """Number of rows that arrived so late that a stream would certainly have dropped them, for
-    queries run as ``Batch``: batch jobs keep those that they read.
+    """Number of rows that arrived so late that a stream would certainly have dropped them. Counted
+    for queries that run as ``Batch``, which keep such rows if they read them.
     """
     open_at_end: int | None = None
     """Number of results of the window that were still open when the input ended; null if unknown
@@ -372,7 +372,7 @@ class InputWait(Model):
     since: Time
     """When rows were first found missing."""
     next_check_at: Time
-    """When the tables are looked at next."""
+    """When the tables are checked next."""
 
 
 class BackfillStatus(Model):
@@ -405,13 +405,13 @@ class BackfillStatus(Model):
     retry: JobRetry | None = None
     """Job of the controller that failed and is being retried."""
     input_wait: InputWait | None = None
-    """Waiting for rows that are missing, as ``spec.waitForInput`` asks for. Unset otherwise."""
+    """Waiting for rows that are missing (``spec.waitForInput``). Unset otherwise."""
     attempts: Annotated[tuple[Attempt, ...], Field(max_length=MOST_ATTEMPTS_KEPT)] = ()
     """Attempts to run the application, the oldest first. Only the last 20 are kept."""
     progress: Progress = Progress()
     """Progress of the run."""
     cost: Cost | None = None
-    """What all attempts have taken so far; null before the first one has reported."""
+    """Time and bytes that all attempts have used so far; null until the first one has reported."""
     watermark: Time | None = None
     """Global watermark: the earliest of all source watermarks."""
     sources: Annotated[tuple[SourceStatus, ...], Field(max_length=MOST_SOURCES)] = ()

@@ -196,9 +196,9 @@ _SPEC: Final = (
         "!has(self.handOff) || self.sources.all(s, has(s.live) &&"
         " (has(self.handOff.startingTimestampMargin) || (has(s.kafka) &&"
         " has(s.kafka.partitionColumn) && has(s.kafka.offsetColumn))))",
-        "handOff needs kafka.partitionColumn, kafka.offsetColumn and live of every source, to know"
-        " where live traffic comes from and where it goes on; name them, or, for tables without"
-        " these columns, set handOff.startingTimestampMargin",
+        "handOff needs kafka.partitionColumn, kafka.offsetColumn and live of every source, to"
+        " know where live traffic comes from and where it continues; name them, or, for tables"
+        " without these columns, set handOff.startingTimestampMargin",
         "sources",
     ),
     Rule(
@@ -212,8 +212,8 @@ _SPEC: Final = (
         "!has(self.handOff) || !has(self.handOff.maxDistance) || self.sources.all(s,"
         " has(s.kafka) && has(s.kafka.partitionColumn) && has(s.kafka.offsetColumn) &&"
         " (!has(s.snapshot) || (!has(s.snapshot.id) && !has(s.snapshot.asOf))))",
-        "needs kafka.partitionColumn and offsetColumn of every source, and none that chooses its"
-        " snapshot; leave out maxDistance, or name the columns",
+        "needs kafka.partitionColumn and kafka.offsetColumn of every source, and no source may"
+        " choose its snapshot; leave out maxDistance, or name the columns",
         "handOff.maxDistance",
     ),
     Rule(
@@ -336,15 +336,15 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
     KafkaValue: (
         Rule(
             "(self.?format.orValue('json') == 'column') == has(self.column)",
-            "column goes with format: column, and format: column needs it",
+            "column is required with format: column, and not allowed with any other format",
         ),
         Rule(
             "(self.?format.orValue('json') == 'avro') == has(self.schema)",
-            "schema goes with format: avro, and format: avro needs it",
+            "schema is required with format: avro, and not allowed with any other format",
         ),
         Rule(
             "(self.?framing.orValue('Plain') == 'Confluent') == has(self.schemaId)",
-            "schemaId goes with framing: Confluent, and framing: Confluent needs it",
+            "schemaId is required with framing: Confluent, and not allowed with any other framing",
         ),
         Rule(
             "self.?framing.orValue('Plain') == 'Plain' || self.?format.orValue('json') != 'column'",
@@ -408,13 +408,14 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
     Publish: (
         Rule(
             "(self.?mode.orValue('None') == 'Export') == has(self.location)",
-            "location goes with mode: Export, and mode: Export needs it",
+            "location is required with mode: Export, and not allowed with any other mode",
         ),
     ),
     Validate: (
         Rule(
             "(self.?against.orValue('Production') == 'Reference') == has(self.reference)",
-            "reference goes with against: Reference, and against: Reference needs it",
+            "reference is required with against: Reference, and not allowed with against:"
+            " Production",
         ),
         Rule(
             "!has(self.keys) || self.keys.all(k, !(has(self.ignore) && k in self.ignore)"

@@ -52,8 +52,8 @@ class HandOffSettings(Model):
     first records of live traffic are; null if there is no such source.
     """
     growing: bool = False
-    """Whether history may go on with newer rows of the tables: then Kafka need not hold yet what
-    follows on the rows of the plan.
+    """Whether history may still be extended with newer rows of the tables. Kafka then need not yet
+    hold what follows the rows of the plan.
     """
 
 
@@ -73,12 +73,12 @@ class HandOffSource(Model):
     256 partitions.
     """
     kept_until: Time | None = None
-    """Until when Kafka keeps the first of these records at least, by the topic's ``retention.ms``;
-    null if it keeps them for good, or does not say.
+    """Earliest time at which Kafka may remove the first of these records, by the topic's
+    ``retention.ms``; null if it never removes them, or if the retention is unknown.
     """
     starting_timestamp: Time | None = None
-    """Time of the first of these records, if they were found by their timestamp; null if they
-    follow on the offsets of history.
+    """Kafka timestamp from which the live application reads; null if the source continues by
+    offsets.
     """
 
 
@@ -103,15 +103,15 @@ class HandOffReport(Model):
     """The hand-off of an attempt."""
 
     sources: Annotated[tuple[HandOffSource, ...], Field(max_length=MOST_SOURCES)] = ()
-    """Where each source goes on."""
+    """Where each source continues in Kafka."""
     queries: Annotated[tuple[HandOffQuery, ...], Field(max_length=MOST_QUERIES)] = ()
     """The state of each query."""
     repeated_in: Annotated[tuple[QueryName, ...], Field(max_length=MOST_QUERIES)] = ()
-    """Queries that are not known to drop records of history that are read again."""
+    """Queries not known to drop the records that are read twice."""
     written: bool = False
     """Whether the checkpoints of all queries are complete where the program looks for them."""
     seconds: Seconds = 0.0
-    """Time that it took, in seconds."""
+    """Time that it took to write the checkpoints, in seconds."""
 
 
 class LiveQuery(Model):
@@ -128,9 +128,9 @@ class LiveQuery(Model):
     null before the first micro-batch.
     """
     lag_seconds: Seconds | None = None
-    """How far the query is behind Kafka at most, in seconds: every record that Kafka had so long
-    before ``at`` is committed. Null until it has committed what Kafka had when the application
-    started.
+    """How far the query is at most behind Kafka, in seconds: it has committed every record that
+    Kafka had this long before ``at``. Null until it has committed what Kafka had when the
+    application started.
     """
     at: Time
     """When this was observed."""

@@ -82,8 +82,8 @@ class QueryProgress(Model):
     late_rows: Count = 0
     """Number of rows that the query's watermark dropped as late."""
     arrived_late: Count = 0
-    """Number of rows that arrived so late that a stream would certainly have dropped them, for a
-    query run by spans: results have those that a span has read.
+    """Number of rows that arrived so late that a stream would certainly have dropped them. Counted
+    for a query that runs as batch jobs, whose results have those that a span has read.
     """
     open_at_end: Count | None = None
     """Number of results of the window that were still in state after the flush; null if unknown."""
@@ -98,16 +98,18 @@ class QueryProgress(Model):
     by_clock: Annotated[str, Field(max_length=128)] = ""
     """Where the query selects, joins or groups rows by the current time; empty if nowhere."""
     execution: HowRun | None = None
-    """How the query is run: ``Streaming`` or ``Batch``."""
+    """How the query runs: ``Streaming`` or ``Batch``."""
     execution_reason: ExecutionReason = ""
-    """Why the query is run as a stream although ``Batch`` would be allowed; otherwise empty."""
+    """Why the query runs as a stream although ``Batch`` would be allowed; otherwise empty."""
     output_mode: ChangingMode | None = None
     """Output mode of a stream that changes rows it has written; unset for others."""
     look_back_seconds: Seconds | None = None
-    """How far before its own time a result depends on rows, in seconds; only for ``Batch``."""
-    look_ahead_seconds: Seconds | None = None
-    """How long after its own time rows may arrive that a result depends on, in seconds; only for
+    """How far before a result's own time the rows that it depends on may lie, in seconds; only for
     ``Batch``.
+    """
+    look_ahead_seconds: Seconds | None = None
+    """How long after a result's own time the rows that it depends on may arrive, in seconds; only
+    for ``Batch``.
     """
 
 
@@ -147,7 +149,9 @@ class SplitAssignmentStatus(Model):
     how far ahead of the global watermark a row was read.
     """
     reads_ahead_steps: Count = 0
-    """Number of steps after the last committed one that queries run by spans read at once."""
+    """Number of steps after the last committed one that queries run as batch jobs read at the same
+    time.
+    """
     hand_off: HandOffReport | None = None
     """The hand-off of the state to live Kafka, once it has begun; null without ``spec.handOff``."""
     live: LiveReport | None = None

@@ -135,11 +135,11 @@ def _only_backfill(documents: list[Document], name: str) -> Document:
         )
     kinds = [str(document.get("kind", "none")) for document in documents]
     advice = next((advice for kind in kinds if (advice := did_you_mean(kind, [KIND]))), "")
-    holds = f"only {', '.join(kinds)}" if kinds else "no resource at all"
+    holds = f"only {', '.join(kinds)}" if kinds else "and no other resource"
     raise InvalidManifest(
         Problem(
             "kind",
-            f"{name} holds no Backfill, {holds}",
+            f"{name} contains no Backfill, {holds}",
             advice or f"add one (apiVersion: {API_VERSION})",
         )
     )

@@ -109,7 +109,7 @@ def _may_grow(field: str, source: Source | None) -> Iterator[Problem]:
     if not source.kafka.identifies_records:
         yield Problem(
             "spec.handOff.maxDistance",
-            "extends history with newer rows, which needs the Kafka offsets of all rows, and"
+            "extends history with newer rows, which needs the Kafka offsets of all rows, but"
             f" {field}.kafka does not name their columns",
             "name partitionColumn and offsetColumn, or leave out maxDistance",
         )
@@ -117,7 +117,7 @@ def _may_grow(field: str, source: Source | None) -> Iterator[Problem]:
         key = "id" if source.snapshot.id is not None else "asOf"
         yield Problem(
             "spec.handOff.maxDistance",
-            f"extends history with newer snapshots, and {field}.snapshot.{key} chooses one",
+            f"extends history with newer snapshots, but {field}.snapshot.{key} chooses one",
             f"leave out maxDistance or snapshot.{key}",
         )
 

@@ -118,7 +118,7 @@ def test_a_status_in_the_file_is_not_taken_for_the_truth() -> None:
 @cases(
     ("text", "expected"),
     {
-        "an empty file": ("", "kind: manifest holds no Backfill, no resource at all"),
+        "an empty file": ("", "kind: manifest contains no Backfill, and no other resource"),
         "a list": ("- 1", "manifest: document 1 is not a resource"),
         "a bracket left open": ("kind: [", "manifest, line 1, column 8: expected the node content"),
         "a tab in YAML": ("a:\n\tb: 1", "manifest, line 2, column 1: found character '\\t'"),
@@ -179,13 +179,13 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
         ),
         "a comparison with a reference that is not named": (
             {"outputs__0__validate": {"against": "Reference"}},
-            "spec.outputs[0].validate: reference goes with against: Reference, and against:"
-            " Reference needs it",
+            "spec.outputs[0].validate: reference is required with against: Reference, and not"
+            " allowed with against: Production",
         ),
         "a reference that is not compared with": (
             {"outputs__0__validate": {"reference": {"table": "lake.audit.summary"}}},
-            "spec.outputs[0].validate: reference goes with against: Reference, and against:"
-            " Reference needs it",
+            "spec.outputs[0].validate: reference is required with against: Reference, and not"
+            " allowed with against: Production",
         ),
         "a number for text": (
             {"outputs__0__validate": {"minMatch": 99.9}},
@@ -234,11 +234,11 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
         ),
         "files without a place": (
             {"outputs__0__publish": {"mode": "Export"}},
-            "spec.outputs[0].publish: location goes with mode: Export, and mode: Export needs it",
+            "spec.outputs[0].publish: location is required with mode: Export, and not allowed with any other mode",
         ),
         "a place without files": (
             {"outputs__0__publish": {"mode": "Append", "location": "s3://lake/out"}},
-            "spec.outputs[0].publish: location goes with mode: Export, and mode: Export needs it",
+            "spec.outputs[0].publish: location is required with mode: Export, and not allowed with any other mode",
         ),
         "a duration in words": (
             {"window__warmUp": "2 hours"},

@@ -77,7 +77,7 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
         },
         [
             "spec.handOff.maxDistance: extends history with newer rows, which needs the Kafka",
-            "spec.handOff.maxDistance: extends history with newer snapshots, and"
+            "spec.handOff.maxDistance: extends history with newer snapshots, but"
             " spec.sources[1].snapshot.id chooses one",
         ],
     ),
