@@ -137,7 +137,10 @@ def test_who_may_not_read_the_plan_sees_what_the_status_keeps(
 @pytest.mark.usefixtures("july")
 def test_before_there_is_a_plan_one_waits(kubectl_backfill: KubectlBackfill) -> None:
     ended = kubectl_backfill("plan", "july")
-    assert (ended.status, ended.err) == (3, "july is not planned yet: no operator has begun\n")
+    assert (ended.status, ended.err) == (
+        3,
+        "july is not planned yet: no operator has started to plan it\n",
+    )
 
 
 @pytest.mark.usefixtures("july")

@@ -259,12 +259,12 @@ def test_every_answer_is_counted(cluster_admin: Path, namespace: str) -> None:
 
 
 def test_a_kubeconfig_that_is_not_there_is_told_so(tmp_path: Path) -> None:
-    with pytest.raises(BackfillError, match="no cluster to talk to"):
+    with pytest.raises(BackfillError, match="no cluster to connect to"):
         Cluster.from_kubeconfig(tmp_path / "nothing")
 
 
 def test_a_context_that_is_not_there_is_told_so(cluster_admin: Path) -> None:
-    with pytest.raises(BackfillError, match=r"no cluster to talk to.*nowhere"):
+    with pytest.raises(BackfillError, match=r"no cluster to connect to.*nowhere"):
         Cluster.from_kubeconfig(cluster_admin, "nowhere")
 
 

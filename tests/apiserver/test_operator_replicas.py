@@ -94,7 +94,7 @@ def test_without_credentials_it_says_so_and_ends(tmp_path: Path) -> None:
     with running(operator):
         eventually(lambda: operator.ended is not None, "it ends")
         assert operator.ended == 1
-        assert "no cluster to talk to" in operator.lines()[-1]["message"]
+        assert "no cluster to connect to" in operator.lines()[-1]["message"]
 
 
 @pytest.mark.usefixtures("crds")

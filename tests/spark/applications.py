@@ -442,11 +442,11 @@ REFUSED_EFFECTS = {
     else:
         next_batch.set()
     """,
-        "foreachBatch writes to copies (writeTo.append) in a thread that goes on after the function",
+        "foreachBatch writes to copies (writeTo.append) in a thread that is still running",
     ),
     "a connection": (
         'import urllib.request\n    urllib.request.urlopen("http://127.0.0.1:9/alert")',
-        "foreachBatch connects to 127.0.0.1:9, which a backfill cannot set apart from production",
+        "foreachBatch connects to 127.0.0.1:9, which a backfill cannot isolate from production",
     ),
     "a connection in a thread, whose error is caught": (
         """

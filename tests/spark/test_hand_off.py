@@ -323,8 +323,8 @@ REFUSED: dict[str, tuple[str, tuple[str, ...], int | None, str]] = {
         WINDOWS.replace('"events"', f'"{by_time.REMOVED}"'),
         ("counts",),
         None,
-        "where live traffic goes on: all that it holds is newer (partition 0 begins with offset"
-        " 85); wait until",
+        "where live traffic continues: all records that it holds are newer (partition 0 begins"
+        " with offset 85); wait until",
     ),
     "a topic that was created again": (
         WINDOWS.replace('"events"', '"younger"'),

@@ -96,7 +96,10 @@ def undecidable(backfill: Backfill, verdict: Verdict) -> str:
     if backfill.spec.suspend:
         return f"{name} is suspended; resume it before you decide"
     if status.result is None:
-        return f"{name} was last reconciled by an older operator; upgrade that before you decide"
+        return (
+            f"{name} was last reconciled by an older operator; upgrade the operator before you"
+            " decide"
+        )
     return ""
 
 

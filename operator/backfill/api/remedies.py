@@ -27,7 +27,7 @@ class Remedy:
 REMEDIES: Final[Mapping[Reason, Remedy]] = MappingProxyType(
     {
         Reason.INVALID_INPUT: Remedy(
-            "Correct what is named above. A change of the spec is tried at once; after any other"
+            "Correct the problem above. A change of the spec is tried at once; after any other"
             " correction, give spec.retryNonce a new value ({retry} does). If the field can no"
             " longer change, create a new Backfill."
         ),
@@ -36,19 +36,21 @@ REMEDIES: Final[Mapping[Reason, Remedy]] = MappingProxyType(
             " delete this Backfill and create it again."
         ),
         Reason.UNSUPPORTED_PROGRAM: Remedy(
-            f"Change the application so that this output can be redirected, {_RETRY}.", in_log=True
+            f"Change the application as described above, {_RETRY}. If the spec has to change"
+            " instead, create a new Backfill.",
+            in_log=True,
         ),
         Reason.BATCH_RESULTS_DIFFER: Remedy(
-            "Another attempt would find the same: delete this Backfill and create it again with"
-            " execution: Streaming.",
+            "Another attempt would fail in the same way: delete this Backfill and create it again"
+            " with execution: Streaming.",
             start_over=(
-                "another attempt would find the same; write execution: Streaming, cancel this"
-                " Backfill and apply it again"
+                "another attempt would fail in the same way; write execution: Streaming, cancel"
+                " this Backfill and apply it again"
             ),
         ),
         Reason.ATTEMPTS_EXHAUSTED: Remedy(
-            f"Read the driver's log, fix the cause, {_RETRY}:"
-            " it goes on after the last committed step.",
+            f"Read the driver's log, fix the cause, {_RETRY}: it continues after the last"
+            " committed step.",
             in_log=True,
         ),
         Reason.PUBLISH_CONFLICT: Remedy(
@@ -73,8 +75,8 @@ REMEDIES: Final[Mapping[Reason, Remedy]] = MappingProxyType(
             start_over="to publish again, cancel this Backfill and apply it again",
         ),
         Reason.HAND_OFF_FAILED: Remedy(
-            "If no other application goes on with its checkpoints, give spec.retryNonce a new value"
-            " ({retry} does): the live SparkApplication is created again."
+            "If no other application continues from its checkpoints, give spec.retryNonce a new"
+            " value ({retry} does): the live SparkApplication is created again."
         ),
         Reason.PUBLISH_FAILED: Remedy(
             f"Fix the problem above, {_RETRY}: only the publication is repeated."

@@ -193,7 +193,7 @@ def cancel_one(context: Context, target: str) -> int:
             left = control(store, left, context.out)
     if left is not None:
         outcome = find_condition(left.status.conditions, ConditionType.SUCCEEDED)
-        why = outcome.message if outcome else f"{store.name} is still there"
+        why = outcome.message if outcome else f"{store.name} was not removed"
         raise BackfillError(f"{why}; to forget it anyway, remove {store.directory}")
     _say(context, f"{store.name}: removed")
     return SUCCEEDED

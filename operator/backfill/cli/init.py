@@ -103,7 +103,7 @@ def propose_backfill(
     with err.status("running the program until its queries start"):
         survey = _survey(found, stretch)
     tables = KnownTables()
-    with err.status("looks for its tables"):
+    with err.status("looking for its tables"):
         proposal = propose(survey, _Lake(tables))
         lags, unmeasured = _lags(proposal, tables, stretch)
 

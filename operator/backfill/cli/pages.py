@@ -177,12 +177,14 @@ def _hand_off(handed: HandOffStatus | None) -> list[RenderableType]:
     if handed.history_end is not None:
         rows.append(("history ends", f"{moment(handed.history_end)} UTC"))
     if handed.kept_until is not None:
-        rows.append(("Kafka keeps what follows", f"until {moment(handed.kept_until)} UTC at least"))
+        rows.append(
+            ("Kafka keeps newer records", f"until {moment(handed.kept_until)} UTC at least")
+        )
     if handed.starting_timestamp is not None:
         rows.append(("records read again", f"from {moment(handed.starting_timestamp)} UTC on"))
     rows += [(f"state of {query.name}", _of_state(query)) for query in handed.queries]
     rows += [
-        (f"{source.name} goes on", f"topic {source.topic}, {_offsets(source)}")
+        (f"{source.name} continues in", f"topic {source.topic}, {_offsets(source)}")
         for source in handed.sources
     ]
     if handed.application is not None:

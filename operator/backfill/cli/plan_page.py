@@ -18,7 +18,7 @@ def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> Rende
     largest = f"{count(steps.most_rows, 'row')}, {size(steps.most_bytes)}"
     stretch = f"{moment(summary.read_from)} to {moment(summary.read_to)} UTC"
     if summary.live:
-        stretch = f"{stretch}, where live traffic goes on"
+        stretch = f"{stretch}, where live traffic continues"
     facts = [
         f"  reads {stretch}: {count(summary.rows, 'row')}, {size(summary.bytes)}",
         *_wide_in_words(summary.sources),

@@ -53,7 +53,8 @@ def commit_once(
                 raise
             if time.monotonic() > give_up_at and not done(table.metadata):
                 raise BackfillError(
-                    f"table {'.'.join(table.name())} changed before every commit: {reason(error)}"
+                    f"others changed table {'.'.join(table.name())} before each attempt to commit:"
+                    f" {reason(error)}"
                 ) from error
         time.sleep(wait * random.uniform(0.5, 1.0))
         wait = min(wait * 2, _LONGEST_WAIT_SECONDS)

@@ -212,8 +212,8 @@ class _Publication:
         """Replaces rows by the files."""
         if rows is None:
             raise CanNotPublish(
-                f"output {self._result.output} has no timestampColumn"
-                " that tells which rows to replace"
+                f"output {self._result.output} has no timestampColumn, so it is unknown which rows"
+                " to replace"
             )
         replacement = Replacement(
             self._result,

@@ -127,7 +127,7 @@ def check_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> Input
             )
         elif says.property in KNOWN_PROPERTIES and not goes_on:  # they stay where no rows are
             behind = True
-            unknown.append(f"{early}; it says nothing where no rows arrive")
+            unknown.append(f"{early}; the property is not updated while no rows arrive")
         else:
             missing.append(early)
     elif around.no_watermark:
@@ -166,7 +166,7 @@ def check_live_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> 
     check = check_input(files, inputs.ending_at(newest + 1), goes_on)
     if check.complete is not True:
         return check
-    known = f"it is read up to its newest row, of {_moment(newest)}, where live traffic goes on"
+    known = f"it is read up to its newest row, of {_moment(newest)}, where live traffic continues"
     return check.model_copy(update={"known_from": known})
 
 

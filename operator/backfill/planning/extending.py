@@ -115,14 +115,14 @@ def _recorded(kept: Workspace, file: str, source: str) -> dict[int, int] | None:
     try:
         return read_offsets(kept, file)
     except (ValueError, AttributeError, TypeError) as error:  # a driver is not trusted
-        raise NotExtended(f"which Kafka offsets of {source} were read cannot be told") from error
+        raise NotExtended(f"it is unknown which Kafka offsets of {source} were read") from error
 
 
 def _newer(catalogs: Catalogs, spec: BackfillSpec, number: int, source: SourceInput) -> PinnedTable:
     """A table at its newest snapshot, and what was appended since that of the plan."""
     wish = spec.sources[number]
     if not wish.kafka.identifies_records or wish.snapshot.is_chosen:
-        raise NotExtended(f"source {wish.name} has no Kafka offsets, or names its snapshot")
+        raise NotExtended(f"source {wish.name} has no Kafka offsets, or chooses its snapshot")
     found = pin(catalogs, wish, source_field(number))
     if found.source.model_copy(update={"snapshot_id": source.snapshot_id}) != source:
         raise NotExtended(
@@ -163,7 +163,7 @@ def _check_offsets(
     """
     name, seen, known = table.source.table, Seen(), set[int]()
     if after_plan is None:
-        raise NotExtended(f"it is not known which Kafka offsets of {name} were read")
+        raise NotExtended(f"it is unknown which Kafka offsets of {name} were read")
     for partitions, offsets in kafka_positions(table, splits):
         if partitions.null_count or offsets.null_count:
             raise NotExtended(f"rows were appended to {name} without a Kafka partition or offset")

@@ -24,11 +24,11 @@ MARKERS = 2
 _SOME = 5
 """So many gaps may be more than every second file has."""
 _LEFT_OUT = (
-    "Kafka offsets cannot tell whether rows are missing: the files lack offsets everywhere, as with"
-    " transactions, compacted topics and filters of ingestion"
+    "Kafka offsets do not show whether rows are missing: the files lack offsets everywhere, as"
+    " with transactions, compacted topics and filters of ingestion"
 )
 _SEVERAL = (
-    "Kafka offsets cannot tell whether rows are missing: greater ones of partition {} arrived"
+    "Kafka offsets do not show whether rows are missing: greater ones of partition {} arrived"
     " earlier than smaller ones, as with several topics or clusters in one table, or a topic that"
     " was created again"
 )
@@ -82,7 +82,7 @@ def check_offsets(
         mixed = int((~single).sum())
         return Offsets(
             notes=(
-                f"Kafka offsets cannot tell whether rows are missing: {mixed:,} of {len(least):,}"
+                f"Kafka offsets do not show whether rows are missing: {mixed:,} of {len(least):,}"
                 " files have rows of several partitions, or no bounds of partition and offset",
             )
         )

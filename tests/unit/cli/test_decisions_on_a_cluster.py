@@ -115,7 +115,7 @@ def test_waiting_for_an_undo_goes_on_while_the_api_server_does_not_answer(
     answers = iter([before, Unreachable("no route"), after])
     undo_one(cast("Place", Played(answers)), "january", Console(), reason="", wait=True)
     shown = capsys.readouterr()
-    assert "no route; tries on" in shown.err
+    assert "no route; retrying" in shown.err
     assert "january: undone" in shown.out
 
 

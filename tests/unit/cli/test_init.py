@@ -132,7 +132,7 @@ def test_a_name_without_a_cluster_is_refused(
     assert "there is no file departures, and for a Spark" in init(file="departures").err
     end = init("--main-file", "mine.py", file="departures")
     assert end.status == 1
-    assert "no cluster to talk to" in end.err
+    assert "no cluster to connect to" in end.err
     assert "no file app/b.yaml; name the manifest" in init(file="app/b.yaml").err
 
 

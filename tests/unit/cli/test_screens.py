@@ -277,10 +277,12 @@ def test_a_hand_off_says_where_history_ends_and_how_far_behind_live_traffic_is()
     found = View(before.backfill.model_copy(update={"status": status}), NOW)
     text = " ".join(" ".join(shown(details(found), width=160)).split())
     assert "history ends 2024-01-02 00:00 UTC" in text
-    assert "Kafka keeps what follows until 2024-01-08 00:00 UTC at least" in text
+    assert "Kafka keeps newer records until 2024-01-08 00:00 UTC at least" in text
     assert "records read again from 2024-01-01 23:00 UTC on" in text
     assert (
         "s3://live/counts, after batch 23, 12 partitions, live at batch 31, 12 records behind"
     ) in text
-    assert "clicks goes on topic site.clicks, partitions 0 at 70, 1 at 1,234 and 6 more" in text
+    assert (
+        "clicks continues in topic site.clicks, partitions 0 at 70, 1 at 1,234 and 6 more" in text
+    )
     assert "live SparkApplication january-live, 42 s behind" in text

@@ -21,7 +21,7 @@ from cases import cases
 _RIDDLES = re.compile(
     r"\b(can not|tells?|told|mend(s|ed|ing)?|lets? go of|as long as it takes|stands(?! for)|in a"
     r" word|heard of|speaks?"
-    r"|looks? after)\b",
+    r"|looks? after|go(es)? on)\b",
     re.IGNORECASE,
 )
 

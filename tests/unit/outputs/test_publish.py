@@ -287,7 +287,7 @@ def test_replace_without_a_column_that_tells_the_window_changes_nothing(lake: Ca
     table, base = _production(lake, OLD)
     stage(table, 0, NEW)
     with pytest.raises(
-        CanNotPublish, match="has no timestampColumn that tells which rows to replace"
+        CanNotPublish, match="has no timestampColumn, so it is unknown which rows to replace"
     ):
         publish(output(timestamp_column=None), RESULT, WINDOW, base)
     assert content(table) == expected(OLD, "production")

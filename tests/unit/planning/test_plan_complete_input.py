@@ -453,7 +453,7 @@ def test_no_source_is_incomplete_because_it_ends_before_live_traffic(
     header = live(tmp_path, "events", "clicks")
     checks = [totals.input for totals in header.sources]
     assert [(check.complete, check.behind) for check in checks] == [(True, False)] * 2
-    assert "2026-03-01T07:59:54Z, where live traffic goes on" in checks[1].known_from
+    assert "2026-03-01T07:59:54Z, where live traffic continues" in checks[1].known_from
 
 
 def test_few_rows_before_live_traffic_are_all_there_are(lake: Catalog, tmp_path: Path) -> None:

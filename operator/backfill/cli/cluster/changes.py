@@ -96,7 +96,8 @@ def _wait_until_gone(place: Place, name: str, uid: str, out: Console) -> None:
             told = "asked"
             say(
                 out,
-                f"{name}: stopping, then removing what it created (Ctrl-C only ends the waiting)",
+                f"{name}: stopping, then removing what it created (Ctrl-C stops waiting, but not"
+                " the removal)",
             )
         time.sleep(_POLL_SECONDS)
 

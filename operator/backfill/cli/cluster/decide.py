@@ -60,7 +60,7 @@ def undo_one(place: Place, name: str, out: Console, *, reason: str, wait: bool) 
         say(out, f"{name}: will be undone; see: {place.command('status', name)}")
         return
     number = next_undo(backfill.status)
-    say(out, f"{name}: undoing (Ctrl-C only ends the waiting)")
+    say(out, f"{name}: undoing (Ctrl-C stops waiting, but not the undo)")
     ended = _ended(place, backfill, number)
     if ended.refused:
         raise BackfillError(f"not undone: {ended.refused}")

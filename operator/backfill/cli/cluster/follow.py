@@ -112,7 +112,7 @@ def patiently(look: Callable[[], _Found]) -> _Found:
             return look()
         except Unreachable as error:
             if not told:
-                _tell(f"{error}; tries on")
+                _tell(f"{error}; retrying")
             told = True
             time.sleep(_ONE_SECONDS)
 

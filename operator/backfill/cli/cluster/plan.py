@@ -88,7 +88,7 @@ def _tell_why_not(backfill: Backfill) -> int:
         if planned
         else "suspended"
         if backfill.spec.suspend
-        else "no operator has begun"
+        else "no operator has started to plan it"
     )
     Console(stderr=True).print(
         f"{name} is not planned yet: {why}", highlight=False, markup=False, soft_wrap=True

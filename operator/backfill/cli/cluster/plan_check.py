@@ -99,7 +99,7 @@ def _tell(backfill: Backfill, place: Place) -> None:
     step = spec.max_misalignment / 2
     spans = f"steps span at most {seconds(step.total_seconds())}"
     if spec.window.live:
-        stretch = f"{moment(start)} UTC to the newest row, where live traffic goes on,"
+        stretch = f"{moment(start)} UTC to the newest row, where live traffic continues,"
     else:
         stretch = f"{moment(start)} to {moment(end)} UTC"
         steps = -(-(end - start) // step)
@@ -119,7 +119,7 @@ def _tell(backfill: Backfill, place: Place) -> None:
             else ["  workspace: the operator's default; without one it is refused"]
         ),
         (
-            "  the operator reads the tables once this is applied; to see then what is read, and"
+            "  the operator reads the tables once this is applied; to see what is read then, and"
             " how, run:"
         ),
         f"    {place.command('plan', name)}",

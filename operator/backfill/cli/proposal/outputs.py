@@ -67,7 +67,7 @@ def _not_an_output(query: SurveyedQuery, lake: Lake) -> str | None:
     """Why a query can be no output."""
     if query.by_row:
         return (
-            "It writes each row with code of its own (foreach), which a backfill cannot set apart"
+            "It writes each row with code of its own (foreach), which a backfill cannot isolate"
             " from production."
         )
     if query.format == "kafka" and _table_of_query(query, lake).value == UNKNOWN_TABLE:

@@ -91,7 +91,7 @@ def _of_pod(pod: Manifest) -> DriverState:
         )
     if phase == "Unknown":
         return DriverState(
-            "Running", reason="NodeLost", message="the node of its driver pod does not answer"
+            "Running", reason="NodeLost", message="the node of its driver pod does not respond"
         )
     started = (container.get("state") or {}).get("running")
     if started is not None:

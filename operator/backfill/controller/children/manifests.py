@@ -144,7 +144,9 @@ def _catalog_problems(backfill: Backfill) -> Iterator[Problem]:
                 " variable"
             )
             yield Problem(
-                f"spec.catalogs[{number}].name", message, "call it by letters, digits and '-'"
+                f"spec.catalogs[{number}].name",
+                message,
+                "use only letters, digits and '-' in its name",
             )
 
 
@@ -191,8 +193,8 @@ def _size_problems(driver: Manifest) -> Iterator[Problem]:
     if len(settings.encode()) > _MOST_SETTINGS_BYTES:
         largest = max(json.loads(settings).items(), key=lambda item: len(json.dumps(item[1])))[0]
         message = (
-            f"gives a driver settings of {len(settings.encode()):,} bytes, mostly {largest};"
-            f" {_MOST_SETTINGS_BYTES:,} fit"
+            f"gives a driver settings of {len(settings.encode()):,} bytes, mostly {largest}; at"
+            f" most {_MOST_SETTINGS_BYTES:,} fit"
         )
         yield Problem(
             "spec", message, "shorten filters, Avro schemas and the application's arguments"

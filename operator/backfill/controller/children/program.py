@@ -47,7 +47,9 @@ def program_problems(uri: str, field: str) -> list[Problem]:
             "name a file of the image as local:///path, or one that pods can fetch, such as"
             " s3a://bucket/main.py"
         )
-        return [Problem(field, f'"{uri}" is a file of the machine that submits', fix)]
+        return [
+            Problem(field, f'"{uri}" is a file of the machine that submits the application', fix)
+        ]
     if not uri.endswith(".py"):
         return [Problem(field, f'"{uri}" is not a Python program', "name a .py file")]
     return []

@@ -57,7 +57,7 @@ def _without_driver(observed: Observed, draft: Draft) -> Next | None:
 def _discard(observed: Observed, draft: Draft) -> Next:
     state, job = observed.job, DiscardJob.of(observed.backfill)
     if draft.status.retry is None or draft.status.retry.job != "discard":
-        draft.condition(_SUCCEEDED, "Unknown", Reason.REMOVING, "removes what it made")
+        draft.condition(_SUCCEEDED, "Unknown", Reason.REMOVING, "removing what it created")
         say_wait(observed, draft, job, _SUCCEEDED)
     if (
         state is not None

@@ -16,7 +16,7 @@ from backfill.planning.plan import PlanHeader
 from backfill.planning.workspace import Workspace
 
 _RUNNING = ConditionType.RUNNING
-GOES_ON = "all steps but the last are committed; extending history with rows appended since"
+GOES_ON = "all steps but the last are committed; extending history with rows appended since then"
 
 
 def held_back(observed: Observed, draft: Draft) -> bool:

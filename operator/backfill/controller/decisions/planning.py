@@ -103,7 +103,7 @@ def _obstructed(observed: Observed, draft: Draft) -> Next:
             _PLANNED,
             "Unknown",
             Reason.PLANNING,
-            f"waiting for what does not exist yet: {in_lines(observed.obstacles)}",
+            f"waiting for objects that do not exist yet: {in_lines(observed.obstacles)}",
         )
         return Next(requeue_seconds=_FIRST_LOOK_SECONDS)
     return obstructed(observed, draft, _PLANNED, "Planning")

@@ -71,10 +71,7 @@ def _waits(observed: Observed, draft: Draft, outputs: list[Output]) -> str:
     ]
     late = draft.status.progress.rows_dropped_late
     if late and any(output.publish.mode.takes_rows_away for output in outputs):
-        losses.append(
-            f"{count(late, 'row')} dropped as late; what late rows would"
-            " have added is missing from the results"
-        )
+        losses.append(f"{count(late, 'row')} dropped as late, which are missing from the results")
     how = (
         ""
         if observed.policy.screen
@@ -134,7 +131,7 @@ def _publish_one(observed: Observed, draft: Draft, ready: list[Output]) -> Next:
         _PUBLISHED,
         "Unknown",
         Reason.PUBLISHING,
-        f"publishes {output.name} to {output.destination}{approved}",
+        f"publishing {output.name} to {output.destination}{approved}",
     )
     of_name = {staged.output.name: staged for staged in staged_outputs(observed.backfill)}
     first = all(not each.is_published for each in draft.status.outputs)

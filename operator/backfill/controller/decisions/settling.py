@@ -47,7 +47,7 @@ def _record(draft: Draft, result: object, window: Window) -> None:
     )
     missing = (left_out(output, window) for output in draft.status.outputs)
     message = f"all steps are committed: {draft.status.progress.steps:,}"
-    left = f"files of failed tasks were left: {result.left_behind}" if result.left_behind else ""
+    left = f"files of failed tasks remain: {result.left_behind}" if result.left_behind else ""
     draft.condition(
         _RUNNING,
         "False",

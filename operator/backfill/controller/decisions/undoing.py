@@ -63,7 +63,7 @@ def _say_as_before(draft: Draft, refused: str) -> None:
 
 def _restored(outputs: tuple[OutputStatus, ...]) -> str:
     return ", ".join(
-        f"{count(output.rows, 'row')} taken out of {output.destination}"
+        f"{count(output.rows, 'row')} removed from {output.destination}"
         + (f" by snapshot {output.undo_snapshot_id}" if output.undo_snapshot_id else "")
         for output in outputs
         if output.is_undone

@@ -314,7 +314,7 @@ class JobProcess:
         how = self._process.ended(_LAST_SECONDS)  # how it ends by itself says more
         if how is None:
             self.kill()
-            how = self._process.ended(_LAST_SECONDS) or "it did not say how"
+            how = self._process.ended(_LAST_SECONDS) or "the reason is unknown"
         return ProcessDied(f"the process that did the job ended unexpectedly ({how})")
 
 

@@ -157,7 +157,7 @@ def _warnings(condition: Condition) -> Iterator[Notice]:
 
 def _as_child(attempt: Attempt) -> str:
     child = f" as SparkApplication {attempt.child}" if attempt.child else ""
-    return f"attempt {attempt.number} is started{child}"
+    return f"attempt {attempt.number} started{child}"
 
 
 def _in_short(message: str) -> str:

@@ -39,8 +39,8 @@ def changes_since(table: Table, snapshot_id: int, newest: Snapshot) -> tuple[Sna
                 "an unknown operation" if operation is None else f"the operation {operation.value}"
             )
             raise NotExtended(
-                f"snapshot {each.snapshot_id} of {name} was made by {did}, and only appended rows"
-                " can follow"
+                f"snapshot {each.snapshot_id} of {name} was made by {did}, but history can only be"
+                " extended with appended rows"
             )
     return tuple(reversed(found))
 
@@ -61,7 +61,7 @@ def appends(table: Table, changes: tuple[Snapshot, ...]) -> tuple[Snapshot, ...]
         if str(listed) != stated:
             raise NotExtended(
                 f"snapshot {each.snapshot_id} of {'.'.join(table.name())} says that it has added"
-                f" {stated} rows, and its metadata lists {listed}"
+                f" {stated} rows, but its metadata lists {listed}"
             )
     return tuple(found)
 
@@ -84,8 +84,8 @@ def _added_rows(table: Table, snapshot: Snapshot) -> Iterator[int]:
     for manifest in manifests_of(snapshot, io):
         if manifest.content is ManifestContent.DELETES:
             raise NotExtended(
-                f"snapshot {snapshot.snapshot_id} of {'.'.join(table.name())} deletes rows, and"
-                " only appended rows can follow"
+                f"snapshot {snapshot.snapshot_id} of {'.'.join(table.name())} deletes rows, but"
+                " history can only be extended with appended rows"
             )
         for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
             if entry.status is ManifestEntryStatus.ADDED:

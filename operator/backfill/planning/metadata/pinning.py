@@ -133,7 +133,8 @@ def _pin_snapshot(
             Problem(
                 f"{field}.table",
                 f"table {name} has no snapshot: nothing was ever written to it",
-                "name the table with the rows; to read it as an empty source, append no rows to it",
+                "name the table that has the rows; if this source is meant to be empty, commit an"
+                " append without rows to the table",
             )
         )
     if wish.id is not None:

@@ -38,7 +38,7 @@ def protect(source: SourceInput, tag: str, field: str) -> None:
             )
             raise InvalidPlanInput(Problem(f"{field}.snapshot.protect", message, fix)) from error
         return
-    message = f"the snapshot of {source.table} cannot be tagged: other commits were always faster"
+    message = f"the snapshot of {source.table} cannot be tagged: other commits came first each time"
     raise InvalidPlanInput(Problem(f"{field}.snapshot.protect", message, "try again"))
 
 

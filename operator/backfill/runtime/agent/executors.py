@@ -75,7 +75,7 @@ class Executors:
         # the newest: older ones hold more state, and more of the tables' files
         surplus = staying[target:]
         _decommission(context, surplus)
-        _log.info("executors let go: %s", ", ".join(surplus))
+        _log.info("executors released: %s", ", ".join(surplus))
         self._leaving.update(surplus)
         return target
 

@@ -62,8 +62,8 @@ _JOINS = {
     "LeftSemi": "left semi",
     "RightOuter": "right outer",
 }
-_OWN_STATE = "keeps state of the program's own, of which nothing is known"
-_WHOLE = "is about all rows of the stream"
+_OWN_STATE = "keeps state of the program's own, whose extent is unknown"
+_WHOLE = "depends on all rows of the stream"
 _BY_ORDER = {"First", "Last"}
 """Aggregate functions of which it is meant that rows come in the order in which they arrived."""
 _REASONS = {
@@ -74,7 +74,7 @@ _REASONS = {
     "GlobalLimit": _WHOLE,
     "LocalLimit": _WHOLE,
     "Offset": _WHOLE,
-    "Sample": "takes rows at random",
+    "Sample": "picks rows at random",
     "Sort": _WHOLE,
     "Tail": _WHOLE,
     "TransformWithState": _OWN_STATE,
@@ -384,8 +384,8 @@ class _Analysis:
         for leaf in sorted(open_ones or rows.reads):
             if not self._leaves[leaf].timed:
                 return (
-                    f"{self._leaves[leaf].source} is read without a watermark, so the query does"
-                    " not say when its rows happened"
+                    f"{self._leaves[leaf].source} is read without a watermark, so the event times"
+                    " of its rows are unknown"
                 )
         for kind, left, right in self._joins:
             if open_ones & (left | right):
@@ -394,7 +394,7 @@ class _Analysis:
                     " bound how far apart in event time their rows may be, in both directions"
                 )
         sources = self._names(rows.reads)
-        return f"it is not known how {what} follows from the event times of {sources}"
+        return f"it is unknown how {what} follows from the event times of {sources}"
 
     def _names(self, leaves: Iterable[int]) -> str:
         return " and ".join(sorted({self._leaves[leaf].source for leaf in leaves}))
@@ -416,7 +416,7 @@ class _Analysis:
         impure = "" if self._pure else self._impurity(node)
         if kind == "Union":
             if len(streams) < len(below):
-                raise _Refused("Union adds rows that do not stream to ones that do")
+                raise _Refused("Union combines a stream with rows that are not streamed")
             rows = self._union(node, children, streams)
         elif kind == "Join" and len(children) == 2:
             rows = self._join(node, below[0], below[1])

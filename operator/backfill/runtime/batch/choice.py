@@ -21,8 +21,8 @@ from backfill.runtime.batch.reach import Bounded, Unbounded
 from backfill.runtime.batch.self_test import unusable
 from backfill.runtime.catalyst import analyzed, kind_of, nodes_of
 
-_STRICT = "ordering.policy Strict asks for rows in the order of their offsets"
-_BEGUN = "an earlier attempt began it as a stream"
+_STRICT = "ordering.policy Strict requires rows in the order of their offsets"
+_BEGUN = "an earlier attempt began to run it as a stream"
 _CHANGING: dict[Holds, ChangingMode] = {"Changes": "update", "Result": "complete"}
 _CHANGE_ROWS = ("Aggregate", "Distinct", "WithState")
 """What names of nodes contain that may give rows again: aggregations, also that of ``SELECT

@@ -146,8 +146,8 @@ def check_reaches_back(
             Problem(
                 field,
                 f"Kafka may no longer hold records of topic {topic} from"
-                f" {describe_us(starting_us)} on, where live traffic goes on: all that it holds is"
-                f" newer ({_some(lost)})",
+                f" {describe_us(starting_us)} on, where live traffic continues: all records that"
+                f" it holds are newer ({_some(lost)})",
                 "wait until the table has newer rows and create the Backfill again, so that it"
                 " reads a newer snapshot; a longer retention does not bring back what was removed",
             )
@@ -296,7 +296,7 @@ def _greatest(table: SourceTable, split: Split) -> dict[int, int]:
                 Problem(
                     "spec.sources",
                     f"{split.path} of {table.source.table} has rows without a Kafka partition or"
-                    " offset, so where live traffic goes on is unknown",
+                    " offset, so it is unknown where live traffic continues",
                     "fill in the columns kafka.partitionColumn and kafka.offsetColumn",
                 )
             )

@@ -81,7 +81,7 @@ def check_query(run: Run, spark: SparkSession, query: Destination) -> None:
             Problem(
                 "spec.handOff",
                 f"the query {query.name} writes files, and Spark's log of them begins with"
-                " micro-batch 0, while the live application goes on after those of history",
+                " micro-batch 0, while the live application continues after those of history",
                 "write a table, or write the files in foreachBatch",
             )
         )
@@ -275,7 +275,7 @@ def kafka_options(run: Run, name: str, field: str) -> Mapping[str, str]:
         raise UnsupportedProgram(
             Problem(
                 field,
-                f"the program {how}, so live traffic cannot go on there",
+                f"the program {how}, so live traffic cannot continue there",
                 "read the topic in the program, or give the source a live candidate of type kafka"
                 " in the configuration of its sources",
             )

@@ -146,8 +146,8 @@ def _own(target: Files, placement: Placement) -> Marker | None:
             "spec.handOff",
             f"the checkpoint location of the query {placement.name}, {placement.location}, is in"
             f" use{who if handed else ''}",
-            f"give the query a new, empty checkpointLocation{or_remove if handed else ''}: the live"
-            " application goes on from the state that this Backfill puts there",
+            f"give the query a new, empty checkpointLocation{or_remove if handed else ''}: the"
+            " live application continues from the state that this Backfill puts there",
         )
     )
 

@@ -119,7 +119,7 @@ class _State:
         if column is None and self._settled_us is not None:
             return _Found(0)
         if column is None:
-            raise _Unknown("the query aggregates, and not by a time window")
+            raise _Unknown("the query has an aggregation that is not by a time window")
         start, end = (_micros(F.col(f"{column}.{edge}")) for edge in ("start", "end"))
         if self._settled_us is not None:
             state = state.where(end > self._settled_us)
@@ -139,8 +139,8 @@ class _State:
     def _rows_without_partner(self, results: Shape, operators: dict[int, str]) -> _Found:
         if results.joins > 1:
             raise _Unknown(
-                "the query joins several streams, and an outer join's"
-                " rows may still wait for a partner"
+                "the query joins several streams, and rows of an outer join may still wait for a"
+                " match"
             )
         origin = results.origin if len(operators) == 1 else None
         times = origin.columns if isinstance(origin, JoinedColumns) else None
@@ -159,8 +159,8 @@ class _State:
             if rows.isEmpty():
                 return _Found(0)
             raise _Unknown(
-                "rows of an outer join still wait for a partner, and the output's timestampColumn"
-                " is none of theirs"
+                "rows of an outer join still wait for a match, and the output's timestampColumn"
+                " is not one of their columns"
             )
         if side not in times:
             return _Found(0)  # without a partner the result has no time, so it is not in the window

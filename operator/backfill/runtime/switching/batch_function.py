@@ -21,6 +21,7 @@ from backfill.api.output import Output
 from backfill.api.spec import Effect
 from backfill.iceberg.tables import Catalogs
 from backfill.outputs.staging import Batch, Holds, lost
+from backfill.protocol.driver_settings import SETTINGS_VARIABLE
 from backfill.runtime.batch.writing import write
 from backfill.runtime.queries.run import Run
 from backfill.runtime.session_conf import session_zone
@@ -104,10 +105,10 @@ class BatchInProgress:
         """Ends the run because of something that a backfill cannot set apart from production.
         Returns the error, to be raised.
         """
-        message = f"foreachBatch {what}, which a backfill cannot set apart from production"
+        message = f"foreachBatch {what}, which a backfill cannot isolate from production"
         fix = (
-            f"leave it out where a backfill runs, or add {effect} to spec.allowedEffects to let it"
-            " happen for real"
+            f"skip it in a backfill, where the environment variable {SETTINGS_VARIABLE} is set, or"
+            f" add {effect} to spec.allowedEffects to let it happen for real"
         )
         error = UnsupportedProgram(Problem("", message, fix))
         self.refuse(error)
@@ -365,9 +366,9 @@ def _too_late(destination: Destination) -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(
             "",
-            f"foreachBatch writes to {destination.place} ({destination.how}) in a thread that goes"
-            " on after the function has returned",
-            "wait for its threads in the function",
+            f"foreachBatch writes to {destination.place} ({destination.how}) in a thread that is"
+            " still running after the function has returned",
+            "let the function wait for its threads",
         )
     )
 
@@ -398,8 +399,8 @@ def _two_places(output: Output, known: str, place: str) -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(
             "spec.outputs",
-            f"foreachBatch writes both {known} and {place}, which the output {output.name} has the"
-            " name of",
+            f"foreachBatch writes both {known} and {place}, and the output {output.name} has the"
+            " name of both",
             "add an output for each, with its table, or name one in spec.ignoredQueries",
         )
     )
@@ -409,8 +410,8 @@ def _rows_and_records(output: Output, place: str) -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(
             "spec.outputs",
-            f"foreachBatch writes both rows and records for Kafka to {place}, which the output"
-            f" {output.name} has the name of, so its table would get both",
+            f"foreachBatch writes both rows and records for Kafka to {place}, which has the name"
+            f" of the output {output.name}, so its table would get both",
             f"add an output named {last_part(place)} with a table of records, and give the output"
             " of the other rows another name",
         )
@@ -434,7 +435,7 @@ def _appended_and_merged(output: Output, place: str) -> UnsupportedProgram:
             "",
             f"foreachBatch both appends to {place} and merges into it, so it is unknown which rows"
             f" of output {output.name} replace which",
-            "do one of the two where a backfill runs",
+            "let the function do only one of the two in a backfill",
         )
     )
 

@@ -198,7 +198,7 @@ def check_same_topic(options: Mapping[str, str], source: Source) -> None:
                 "spec.sources",
                 f"the program reads source {source.name} from the topic {read}, and"
                 f" live.kafka.topic is {topic}",
-                "name the topic from which the application goes on in both",
+                "name the same topic in both, from which the application continues",
             )
         )
 
@@ -360,7 +360,7 @@ def _unsupported(target: Target) -> list[Problem]:
     if not target.row_writer:
         return []
     message = (
-        "foreach runs the application's own code for each row, whose effects cannot be set apart"
+        "foreach runs the application's own code for each row, whose effects cannot be isolated"
         " from production"
     )
     fix = "write with writeStream in append mode, or DataFrames within foreachBatch"

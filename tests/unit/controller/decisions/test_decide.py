@@ -576,7 +576,7 @@ def test_files_of_failed_tasks_that_were_left_are_named() -> None:
     message = next(
         each.message for each in decision.status.conditions if each.type == ConditionType.RUNNING
     )
-    assert "files of failed tasks were left: m0.avro cannot be read" in message
+    assert "files of failed tasks remain: m0.avro cannot be read" in message
 
 
 def test_a_result_that_can_not_be_read_fails() -> None:

@@ -325,7 +325,7 @@ def test_killing_again_and_again_writes_nothing_until_a_person_is_needed() -> No
     second = decide(later(seen, first, timedelta(seconds=20), report_age_seconds=115))
     assert (second.next.actions, second.status) == ((KillDriver(1),), first.status)
     lost = DriverState(
-        "Running", reason="NodeLost", message="the node of its driver pod does not answer"
+        "Running", reason="NodeLost", message="the node of its driver pod does not respond"
     )
     stuck = decide(later(seen, second, END_LIMIT, report_age_seconds=300, driver=lost))
     assert stage(stuck, ConditionType.STALLED) == ("True", Reason.DRIVER_TERMINATION_STUCK)
@@ -856,7 +856,7 @@ def test_a_deletion_tells_what_keeps_it_waiting() -> None:
     waiting = decide(replace(seen, job=held_up))
     assert (
         condition(waiting, ConditionType.SUCCEEDED).message
-        == "removes what it made; waiting for the end of pod x"
+        == "removing what it created; waiting for the end of pod x"
     )
 
 

@@ -226,8 +226,8 @@ def test_an_undo_takes_out_what_was_published_last_first() -> None:
         state, reason, message = stage(decision.status, kind)
         assert (state, reason) == ("False", Reason.UNDONE)
         assert message == (
-            "undone by jane: as agreed; 5 rows taken out of lake.ops.a by snapshot 90, 5 rows"
-            " taken out of lake.ops.b by snapshot 91"
+            "undone by jane: as agreed; 5 rows removed from lake.ops.a by snapshot 90, 5 rows"
+            " removed from lake.ops.b by snapshot 91"
         )
     undone = undoing.model_copy(update={"status": decision.status})
     assert [output.undo_snapshot_id for output in undone.status.outputs] == [90, 91]
@@ -272,11 +272,11 @@ def test_files_are_published_and_undone_like_rows_of_a_table() -> None:
     refused = after(resource, job=job_state(job, "Done", result=in_the_way))
     assert DiscardJob.of(refused).exported == ("a",)
     assert stage(refused.status, ConditionType.PUBLISHED)[2] == (
-        "5 rows taken out of lake.ops.b by snapshot 91; not undone: a: files were changed"
+        "5 rows removed from lake.ops.b by snapshot 91; not undone: a: files were changed"
     )
     done = after(resource, job=job_state(job, "Done", result=UndoResult({"b": 91}, "", ("a",))))
     assert stage(done.status, ConditionType.PUBLISHED)[2] == (
-        f"undone by jane: as agreed; 5 rows taken out of {location}, 5 rows taken out of lake.ops.b"
+        f"undone by jane: as agreed; 5 rows removed from {location}, 5 rows removed from lake.ops.b"
         " by snapshot 91"
     )
     assert "already undone by jane" in already(done, Verdict.UNDO)
@@ -334,7 +334,7 @@ def test_what_was_undone_is_said_where_the_rest_was_not() -> None:
     part = job_state(job, "Done", result=UndoResult({"b": 91}, "a: snapshot 9 is in the way"))
     status = after(resource, decisions=(request,), job=part).status
     assert stage(status, ConditionType.PUBLISHED)[2] == (
-        "5 rows taken out of lake.ops.b by snapshot 91; not undone: a: snapshot 9 is in the way"
+        "5 rows removed from lake.ops.b by snapshot 91; not undone: a: snapshot 9 is in the way"
     )
     assert [output.undo_snapshot_id for output in status.outputs] == [None, 91]
 

@@ -139,4 +139,4 @@ def test_a_dry_run_says_that_live_traffic_goes_on(runs: LocalRuns, start: str) -
     shown = runs.command("plan", str(runs.file))
     assert shown.status == 0, shown.err
     text = " ".join(shown.out.split())
-    assert "reads 2024-01-01 00:00 to 2024-01-01 05:59 UTC, where live traffic goes on" in text
+    assert "reads 2024-01-01 00:00 to 2024-01-01 05:59 UTC, where live traffic continues" in text

@@ -110,7 +110,7 @@ def test_an_attempt_that_starts_is_told_with_its_child() -> None:
         status(attempts=(attempt(1, outcome="Failed"), attempt(2))),
     )
     assert (notice.kind, notice.reason) == ("Normal", "AttemptStarted")
-    assert notice.message == "attempt 2 is started as SparkApplication july-a2"
+    assert notice.message == "attempt 2 started as SparkApplication july-a2"
 
 
 def test_an_attempt_that_failed_is_told_once_with_the_reason() -> None:

@@ -87,14 +87,14 @@ def choosing(header: PlanHeader, monkeypatch: pytest.MonkeyPatch) -> Choosing:
             BOUNDED,
             STREAMED,
             0,
-            Choice(None, "an earlier attempt began it as a stream"),
+            Choice(None, "an earlier attempt began to run it as a stream"),
         ),
         "begun as a stream, and its branch was lost": (
             "Auto",
             BOUNDED,
             None,
             4,
-            Choice(None, "an earlier attempt began it as a stream"),
+            Choice(None, "an earlier attempt began to run it as a stream"),
         ),
     },
 )
@@ -178,7 +178,7 @@ def test_rows_in_the_order_of_their_offsets_need_a_stream(choosing: Choosing) ->
     inputs = choosing.header.inputs.model_copy(update={"policy": OrderingPolicy.STRICT})
     choosing.header = choosing.header.model_copy(update={"inputs": inputs})
     assert choosing.choose("Auto") == Choice(
-        None, "ordering.policy Strict asks for rows in the order of their offsets"
+        None, "ordering.policy Strict requires rows in the order of their offsets"
     )
 
 

@@ -30,8 +30,8 @@ def end_in_words(pod: Manifest, now: datetime) -> str:
         return f"{end}, which is being deleted" if being_deleted(pod) else end
     command = f"kubectl delete pod {metadata['name']} -n {metadata['namespace']} --force"
     return (
-        f"{end}, which was to be gone by {format_time(_gone_by(pod))}; if its node is lost for"
-        f" good, run: {command}"
+        f"{end}, which should have been gone by {format_time(_gone_by(pod))}; if its node is lost"
+        f" for good, run: {command}"
     )
 
 

@@ -241,7 +241,7 @@ class PodJobs:
             run.made = False  # the change of the spec may allow it to start
             self._remove(POD, self._shared.pods, pod)
             self._again(0)
-            return replace(state, waits_for="a pod of the spec as it is now")
+            return replace(state, waits_for="a new pod, because the spec has changed")
         return self._judged(run, run.pod, state, seen, backfill)
 
     def _made(self, run: _Run, pod: Key, state: JobState, backfill: Backfill) -> JobState:
