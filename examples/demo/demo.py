@@ -207,12 +207,12 @@ def main() -> int:
     say(
         f"\nBefore: {before['matching']:,} of {before['expected']:,} rows matched the truth. Now:"
         f" {after['matching']:,} ({after['missing']:,} missing, {after['wrong']:,} wrong). The"
-        f" {elsewhere:,} rows outside of the week are as they were."
-        f" {time.monotonic() - started:.0f} seconds in all.\n\nTo look at it:\n  the run       "
+        f" {elsewhere:,} rows outside of the week are unchanged."
+        f" {time.monotonic() - started:.0f} seconds in total.\n\nTo look at it:\n  the run       "
         " .venv/bin/backfill status february-storm --state-dir .demo/state\n  its driver     less"
         " .demo/state/default/february-storm/attempts/1/driver.log\n  the table     "
         " PYICEBERG_HOME=.demo .venv/bin/pyiceberg --catalog lake describe ops.departures\n  the"
-        " program    examples/demo/application.py, and what was asked:"
+        " program    examples/demo/application.py, and its Backfill:"
         " examples/demo/backfill.yaml\n  once more      .venv/bin/backfill run"
         " examples/demo/backfill.yaml --state-dir .demo/state  (it says that it is done)"
     )

@@ -97,7 +97,7 @@ GivenApplication = Annotated[
         "--application",
         metavar="FILE|NAME",
         help=(
-            "Manifest file with the SparkApplication, or the name of one of the cluster. Its main"
+            "Manifest file with the SparkApplication, or the name of one in the cluster. Its main"
             " program must be on this machine."
         ),
     ),

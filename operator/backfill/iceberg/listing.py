@@ -66,8 +66,8 @@ class KnownTables:
             for table in _tables(catalog):
                 if len(found) == _MOST_TABLES:
                     self.problems.append(
-                        f"catalog {name} has more than {_MOST_TABLES:,} tables; only the first ones"
-                        " were looked at"
+                        f"catalog {name} has more than {_MOST_TABLES:,} tables; only the first"
+                        " ones were searched"
                     )
                     break
                 found.append(f"{name}.{table}")

@@ -148,8 +148,8 @@ def _warnings(
         warnings.append(f"source {name}: {table} has no rows {_range(inputs)}")
     if without_timestamp:
         warnings.append(
-            f"source {name}: ignores {count(without_timestamp, 'row')} without {column}"
-            " in the files that were looked at"
+            f"source {name}: ignores {count(without_timestamp, 'row')} without {column} in the"
+            " files that were checked"
         )
     if unbounded:
         warnings.append(

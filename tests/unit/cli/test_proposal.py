@@ -183,7 +183,10 @@ def test_names_are_compared_without_case_and_punctuation(name: str, table: str) 
 def test_fields_in_another_case_than_columns_are_asked_about() -> None:
     read = topic(fields={"ID": "long", "at": "timestamp"})
     _, words = written(proposed(TABLES, read=read))
-    assert "TODO: Its columns are in another case than the program's fields: id for ID." in words
+    assert (
+        "TODO: The case of its columns differs from that of the program's fields: id for ID."
+        in words
+    )
     assert proposed(TABLES).sources[0].table.todo == ()
 
 
@@ -221,7 +224,7 @@ def test_the_time_of_arrival_is_one_that_the_program_does_not_read() -> None:
     none = {"id": "long", "at": "timestamptz"}
     backfill, words = written(proposed({**TABLES, "lake.raw.clicks": none}))
     assert backfill.spec.sources[0].timestamp_column == "at"
-    assert "at is the event time, which is right only if rows arrive in that order" in words
+    assert "at is the event time, which is only right if rows arrive in that order" in words
 
     nested = {"id": "long", "at": "timestamptz", "__metadata__": "struct<...>"}
     nested["__metadata__.kafka_ingestion_ts"] = "timestamptz"
@@ -289,7 +292,7 @@ def test_values_in_avro_and_values_that_are_not_understood() -> None:
     assert "TODO: The ID of the schema in production's registry" in words
 
     _, words = written(proposed(TABLES, read=topic(value="Unknown", fields={})))
-    assert "TODO: How the program decodes values could not be seen. JSON is assumed" in words
+    assert "TODO: How the program decodes values could not be determined. JSON is assumed" in words
 
 
 def test_outputs_without_a_table_say_what_to_look_for() -> None:
@@ -405,7 +408,7 @@ def test_static_tables_are_listed() -> None:
     survey = Survey(inputs=(topic(),), queries=(hourly(),), static_tables=("lake.dim.users",))
     backfill, words = written(propose(survey, Lake(TABLES)))
     assert [each.table for each in backfill.spec.static_tables] == ["lake.dim.users"]
-    assert "as of the window" in words
+    assert "write asOf: window" in words
 
 
 def test_sources_that_are_read_by_name_have_the_table_of_the_configuration() -> None:
@@ -479,7 +482,7 @@ def test_allowed_lateness_is_what_the_watermark_leaves() -> None:
     assert format_duration(backfill.spec.ordering.allowed_lateness) == "5m"
     assert "That could not be measured for every source" in words
     backfill, words = written(proposed(TABLES, hourly(watermarks=())))
-    assert "The default: the program has no watermark that rows could be too late for" in words
+    assert "The default: the program has no watermark, so no row can be too late" in words
 
 
 def test_streams_and_sessions_are_asked_about() -> None:

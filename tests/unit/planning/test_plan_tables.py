@@ -144,7 +144,7 @@ def test_rows_without_a_timestamp_are_left_out_and_counted(lake: Catalog, tmp_pa
     planned = plan(tmp_path / "w", source("events"))
     assert moments_read(planned.splits, "ts") == [moment for moment in moments if moment in WANTED]
     assert planned.header.warnings == (
-        "source events: ignores 1 row without ts in the files that were looked at",
+        "source events: ignores 1 row without ts in the files that were checked",
     )
 
 

@@ -96,7 +96,9 @@ def _source(source: ProposedSource, lags: ArrivalLags | None) -> Said:
     if source.timestamp_unit is not None:
         fields["timestampUnit"] = source.timestamp_unit
     if source.kafka:
-        fields["kafka"] = Said(dict(source.kafka), ("Where a record was in Kafka, by the names.",))
+        fields["kafka"] = Said(
+            dict(source.kafka), ("The place of each record in Kafka: columns with such names.",)
+        )
     topic = read.name if read.kind == "Topic" else read.topic
     if topic is not None:
         live: dict[str, Any] = {"topic": topic}
@@ -113,7 +115,7 @@ def _value(source: ProposedSource) -> Said | None:
     if source.value_column is not None:
         return Said(
             {"format": "column", "column": source.value_column},
-            ("The table keeps the values as they were.",),
+            ("The table has the unchanged values.",),
         )
     if read.value == "Avro":
         fields: dict[str, Any] = {"format": "avro", "schema": read.avro_schema, **_framing(read)}
@@ -123,8 +125,8 @@ def _value(source: ProposedSource) -> Said | None:
         return Said({"format": "json", **_framing(read)}, (why,))
     if read.value == "Unknown" and read.kind == "Topic":
         todo = (
-            "How the program decodes values could not be seen. JSON is assumed; if it is not, set"
-            " format, and schema or column."
+            "How the program decodes values could not be determined. JSON is assumed; if that is"
+            " wrong, set format, and schema or column."
         )
         return Said({"format": "json"}, (f"{TODO}{todo}",))
     return None
@@ -134,8 +136,8 @@ def _framing(read: SurveyedInput) -> dict[str, Any]:
     if not read.framed:
         return {}
     todo = (
-        "The ID of the schema in production's registry, if what the program cuts off each value is"
-        " Confluent's header."
+        "The ID of the schema in production's registry, if the bytes that the program cuts off"
+        " each value are Confluent's header."
     )
     return {"framing": "Confluent", "schemaId": Said(0, (f"{TODO}{todo}",))}
 
@@ -147,15 +149,16 @@ def _output(output: ProposedOutput) -> Said:
     if output.keys is not None:
         fields["keys"] = Said(output.keys.value.split(","), _said(output.keys).comments)
     choose = (
-        "None leaves the result in its branch, to be looked at. Append adds it to the table,"
-        " Replace replaces the window, Upsert the rows with the same keys.",
+        "None leaves the result in its branch, where you can look at it. Append adds it to the"
+        " table, Replace replaces the window, Upsert replaces the rows with the same keys, Export"
+        " writes it to files.",
     )
     fields["publish"] = {"mode": Said("None", choose)}
     comments = [_query(output.query)]
     if output.timestamp_column is None:
         comments.append(
-            f"{TODO}No column was found that decides whether a row is in the window. Name it in"
-            " timestampColumn; without it, every row counts as in the window."
+            f"{TODO}No column was found that decides whether a row is in the window. Name one in"
+            " timestampColumn; without it, every row counts as being in the window."
         )
     return Said(fields, tuple(comments))
 
@@ -186,7 +189,8 @@ def _static_tables(proposal: Proposal) -> dict[str, Any]:
     listed = [{"table": table, "asOf": "now"} for table in tables]
     why = (
         "Tables that the program reads once.",
-        f"{TODO}Should they be read as they are now, or as of the window? Then write asOf: window.",
+        f"{TODO}Should they be read as they are now? For their state at the end of the window,"
+        " write asOf: window.",
     )
     return {"staticTables": Said(listed, why)}
 

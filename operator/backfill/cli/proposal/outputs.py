@@ -160,7 +160,7 @@ def _time_of_result(query: SurveyedQuery, columns: Mapping[str, str]) -> Chosen 
         todo = "Check that it decides whether a row is in the window."
         return Chosen(events[0], (why,), (todo,))
     if len(times) == 1:
-        return Chosen(times[0], ("The only time among the columns of the result.",))
+        return Chosen(times[0], ("The only time column of the result.",))
     if times or there:
         todo = (
             "Choose the column that decides whether a row is in the window. Candidates:"
@@ -176,7 +176,8 @@ def _keys(query: SurveyedQuery, columns: Mapping[str, str]) -> Chosen | None:
     keys = [there.get(key.lower()) for key in query.keys]
     if keys and all(keys) and query.function is None:
         return Chosen(
-            ",".join(filter(None, keys)), (f"What identifies a row: it is grouped by {by}.",)
+            ",".join(filter(None, keys)),
+            (f"The columns that identify a row: the query groups by {by}.",),
         )
     if query.groups_by and query.output_mode == "update" and query.function is None:
         todo = f"The columns that identify a row of the table; the query groups by {by}."

@@ -90,8 +90,8 @@ def _why_table(topic: SurveyedInput, table: str, lake: Lake) -> str:
         fields = "the field" if count == 1 else f"all {count} fields"
         return f"It has the topic's name, and {fields} that the program reads."
     return (
-        "It has the topic's name. How the program decodes its values could not be seen, so the"
-        " columns were not compared."
+        "It has the topic's name. How the program decodes its values could not be determined, so"
+        " the columns were not compared."
     )
 
 
@@ -113,7 +113,7 @@ def _written_otherwise(topic: SurveyedInput, columns: Mapping[str, str]) -> tupl
     ]
     if not found:
         return ()
-    todo = f"Its columns are in another case than the program's fields: {', '.join(found)}."
+    todo = f"The case of its columns differs from that of the program's fields: {', '.join(found)}."
     why = "JSON and Avro distinguish them, so the program would get no values: rename the columns."
     return (f"{todo} {why}",)
 
@@ -163,9 +163,9 @@ def _arrival_column(
     if len(times) == 1:
         of_record = value is not None and times[0].rpartition(".")[2].lower() == "timestamp"
         if named or of_record:
-            why = "When a row arrived: the table's only time that the program does not use."
+            why = "When a row arrived: the only time column that the program does not use."
             return Chosen(times[0], (why,)), None
-        why = "The table's only time that the program does not use."
+        why = "The only time column that the program does not use."
         todo = "Check that this is when a row arrived: its name does not say so."
         return Chosen(times[0], (why,), (todo,)), None
     if len(named) == 1:
@@ -181,8 +181,8 @@ def _arrival_column(
     todo = "The column with the time at which a row arrived."
     if events:
         todo += (
-            f" None was found. {events[0]} is the event time, which is right only if rows arrive in"
-            " that order."
+            f" None was found. {events[0]} is the event time, which is only right if rows arrive"
+            " in that order."
         )
         return Chosen(events[0], todo=(todo,)), None
     return Chosen(UNKNOWN_COLUMN, todo=(todo,)), None

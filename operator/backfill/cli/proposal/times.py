@@ -123,7 +123,7 @@ def _greatest(lags: Sequence[int], todo: list[str]) -> int:
     if len(right) < len(lags):
         todo.append(
             "More than one in a thousand rows of a source have an event time that is over a year"
-            " from their arrival, and does not count here: check these rows."
+            " away from their arrival. They are left out here: check these rows."
         )
     return max(right, default=0)
 
@@ -136,7 +136,7 @@ def _allowed_lateness(proposal: Proposal, lags: Mapping[str, ArrivalLags]) -> Ch
         for watermark in query.watermarks
     }
     if not watermarks:
-        why = "The default: the program has no watermark that rows could be too late for."
+        why = "The default: the program has no watermark, so no row can be too late."
         return Chosen(default, (why,))
     delay = min(seconds for _, seconds in watermarks)
     of_inputs = {source.read.name: lags.get(source.name) for source in proposal.sources}
@@ -175,7 +175,7 @@ def _allowed_lateness(proposal: Proposal, lags: Mapping[str, ArrivalLags]) -> Ch
 
 def _unknown(side: str, what: str) -> str:
     return (
-        f"How long {side} the window rows are needed: as long as {what} reaches. It is computed"
+        f"How long {side} the window rows are needed: as long as {what} reaches. This is computed"
         " once all tables are found: run init again, or see backfill plan --explain."
     )
 
