@@ -155,12 +155,11 @@ def _partitions(table: Table, output: Output, field: str) -> list[Problem]:
                 f" be written: {error}"
             )
             problems.append(Problem(f"{field}.table", message, _fix(part)))
-    by_source = table.spec().source_id_to_fields_map
-    for source_id, parts in sorted(by_source.items()):
-        source = table.schema().find_column_name(source_id)
-        if len(parts) > 1 and source is not None:
+    for source_id, parts in sorted(table.spec().source_id_to_fields_map.items()):
+        column = table.schema().find_column_name(source_id)
+        if len(parts) > 1 and column is not None:
             message = (
-                f"table {output.table} has several partition fields of column {source}"
+                f"table {output.table} has several partition fields of column {column}"
                 f" ({', '.join(str(part.transform) for part in parts)}), which PyIceberg cannot"
                 " write"
             )
