@@ -12,13 +12,14 @@ from functools import cached_property
 from typing import Any
 
 from pyiceberg.manifest import (
+    DataFile,
     DataFileContent,
     ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
 )
-from pyiceberg.table import Table
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import (
@@ -37,10 +38,11 @@ from backfill.iceberg.tables import Catalogs
 from backfill.outputs.commits import Overwrite, commit_once, commit_produced
 from backfill.outputs.conflicts import changed_files, describe, may_hold, snapshots_since
 from backfill.outputs.doubled import UNDONE
-from backfill.outputs.replaced import irremovable
+from backfill.outputs.replaced import any_inside, irremovable
 from backfill.outputs.result import Result
 from backfill.outputs.staging import summary_of
-from backfill.outputs.window import WindowRows, window_rows
+from backfill.outputs.window import Share, WindowRows, window_rows
+from backfill.outputs.window_comparison import LASTING
 
 _CHANGES_OF = "source-snapshot-id"
 """Key of Iceberg in the summary of a snapshot, for the one whose changes it holds. When that one
@@ -170,7 +172,7 @@ class Undo:
                 continue  # others' rows stay, and those of the result are looked for
             if file.content != DataFileContent.DATA and self._may_apply(file.spec_id, file):
                 return True
-            if rows is not None and may_hold(table, file, rows):
+            if rows is not None and may_hold(table, file, rows) and _holds(table, file, rows):
                 return True
         self._harmless.add(snapshot.snapshot_id)
         return False
@@ -317,6 +319,18 @@ class _Inverse(Overwrite):
             Summary(operation=self._operation, **collector.build(), **snapshot_properties),
             before.summary if before else None,
         )
+
+
+def _holds(table: Table, file: DataFile, rows: WindowRows) -> bool:
+    """Whether a file that may, by its statistics, has rows of the window, or deletes some. Where a
+    stream writes late rows beside those of now, files span long times. One that is gone may have.
+    """
+    if file.content != DataFileContent.DATA or rows.share(file) is Share.ALL:
+        return True
+    try:
+        return any_inside(table, FileScanTask(file), rows)
+    except LASTING:
+        return True
 
 
 def _effective(later: list[Snapshot]) -> Iterator[Snapshot]:

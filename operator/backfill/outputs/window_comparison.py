@@ -16,7 +16,7 @@ from backfill.outputs.row_digests import RowsDigest, digest
 from backfill.outputs.window import Share, WindowRows
 
 _READERS = 8
-_LASTING = (
+LASTING = (
     FileNotFoundError,
     ValueError,
     TypeError,
@@ -65,7 +65,7 @@ class WindowComparison:
             old, new = self._before[1], self._files(table, after)
             common = _counts(old) & _counts(new)
             return self._digest(table, old, common) == self._digest(table, new, common)
-        except _LASTING as error:
+        except LASTING as error:
             raise NotComparable(_why(error)) from error
 
     def _files(self, table: Table, snapshot_id: int | None) -> _Files:

@@ -108,6 +108,37 @@ def test_what_others_write_beside_the_window_stays(
     assert [row[0] for row in content(table)] == [*(row[0] for row in before), 30, 31]
 
 
+AROUND = [(40, -3 * DAY_US), (41, DAY_US), (42, None)]
+
+
+@BOTH
+def test_a_late_row_beside_those_of_now_does_not_count_as_rows_of_all_times_between(
+    lake: Catalog, mode: PublishMode
+) -> None:
+    table, published, before = production(lake, mode)
+    table.refresh().append(rows_of(AROUND, "production"))
+    undo(published, mode)
+    rows = {row[0]: row for row in content(table)}
+    assert [rows[row[0]] for row in before] == before
+    assert rows.keys() - {row[0] for row in before} == {40, 41, 42}
+
+
+def test_a_row_of_the_window_among_others_is_in_the_way_and_so_is_a_file_that_is_gone(
+    lake: Catalog,
+) -> None:
+    table, published, _ = production(lake, PublishMode.REPLACE)
+    table.refresh().append(rows_of([*AROUND, (43, HOUR_US)], "production"))
+    assert "was changed in the window since" in refusal(published)
+    table.refresh().delete(EqualTo("id", 43))
+    (gone,) = (
+        path
+        for path in table.inspect.all_data_files()["file_path"].to_pylist()
+        if 43 in pq.read_table(path.removeprefix("file://"))["id"].to_pylist()
+    )
+    table.io.delete(gone)
+    assert "was changed in the window since" in refusal(published)
+
+
 @pytest.mark.parametrize("partition", [None, "day"])
 def test_rows_that_were_replaced_by_their_keys_are_restored(
     lake: Catalog, partition: str | None
