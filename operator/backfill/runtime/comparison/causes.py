@@ -34,7 +34,7 @@ def causes(document: Mapping[str, Any]) -> list[str]:
     return [
         *_one_sided(rows, other),
         *_nothing_in_common(document),
-        *(_at_the_edges(document) if rows[other] and rows["result"] else ()),
+        *(_in_one_stretch(document) if rows[other] and rows["result"] else ()),
         *_of_the_input(document),
         *_twice(document),
         *_one_column(document),
@@ -76,25 +76,26 @@ def _nothing_in_common(document: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _at_the_edges(document: Mapping[str, Any]) -> Iterator[str]:
-    """Rows at the ends of the window, which need what is read before and after it."""
+def _in_one_stretch(document: Mapping[str, Any]) -> Iterator[str]:
+    """Rows in one stretch of the window. Those at its ends need what is read before and after."""
     last = document["stretches"] - 1
     apart = {each["number"]: _apart(each) for each in document["byTime"]}
     rows = {each["number"]: each["matching"] + _apart(each) for each in document["byTime"]}
+    starts = {each["number"]: each["start"] for each in document["byTime"]}
     whole = sum(apart.values())
-    if last < 2:
+    if last < 2 or not whole:
         return
-    for number, where, fix in (
-        (0, "first", "window.warmUp may be too short"),
-        (last, "last", "window.drain may be too short"),
-    ):
-        share = apart.get(number, 0)
-        everything = rows.get(number, 0) >= sum(rows.values()) * _MOST
-        if whole and share >= whole * _MOST and not everything:
-            yield (
-                f"{share:,} of {whole:,} rows that do not match are in the {where} stretch of the"
-                f" window: {fix}."
-            )
+    number = max(apart, key=lambda each: apart[each])
+    share = apart[number]
+    if share < whole * _MOST or rows[number] >= sum(rows.values()) * _MOST:
+        return
+    of_which = f"{share:,} of {whole:,} rows that do not match are in the"
+    if number == 0:
+        yield f"{of_which} first stretch of the window: window.warmUp may be too short."
+    elif number == last:
+        yield f"{of_which} last stretch of the window: window.drain may be too short."
+    else:
+        yield f"{of_which} stretch of the window that begins at {starts[number]}."
 
 
 def _of_the_input(document: Mapping[str, Any]) -> Iterator[str]:

@@ -121,6 +121,11 @@ def test_a_reader_is_told_the_share_and_what_follows_from_it(tmp_path: Path) -> 
             "9 of 10 rows that do not match are in the first",
         ),
         (compared(h3=Counts(99), h11=Counts(5, 0, 20)), "window.drain may be too short"),
+        (
+            compared(h5=Counts(0, 0, 0, 60), h7=Counts(900, 2)),
+            "60 of 62 rows that do not match are in the stretch of the window that begins at"
+            " 2021-07-11T05:00:00Z.",
+        ),
         (compared(h4=Counts(5, 0, 3), h7=Counts(2)), "sources still hold all events"),
         (compared(h4=Counts(5, 0, 0, 3), h7=Counts(2)), "production may have dropped late events"),
         (compared(h4=Counts(0, 0, 0, 3)), "Production has no rows in the window"),
