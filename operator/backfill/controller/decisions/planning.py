@@ -162,8 +162,13 @@ def _record(draft: Draft, result: object, observed: Observed) -> None:
 def _hand_off(spec: BackfillSpec, header: PlanHeader) -> HandOffStatus | None:
     if not header.inputs.live:
         return None
-    grows = spec.hand_off is not None and spec.hand_off.max_distance is not None
-    return HandOffStatus(history_end=from_us(header.inputs.end_us), growing=True if grows else None)
+    end = from_us(header.inputs.end_us)
+    if spec.hand_off is None or spec.hand_off.max_distance is None:
+        return HandOffStatus(history_end=end)
+    if header.steps == 1:  # Spark commits a batch of nothing where none is released
+        why = "it is read in one step, which cannot be held back"
+        return HandOffStatus(history_end=end, complete_because=why)
+    return HandOffStatus(history_end=end, growing=True)
 
 
 def _say_ready(draft: Draft, header: PlanHeader, warnings: tuple[str, ...] = ()) -> None:

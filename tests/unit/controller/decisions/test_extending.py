@@ -106,13 +106,30 @@ def written(decision: Decision) -> Any:
     return action.assignment
 
 
+def made(hand_off: dict[str, str], steps: int = STEPS) -> HandOffStatus:
+    """What is recorded with a new plan."""
+    new = resource(BackfillStatus(), "Prepare", handOff=hand_off)
+    job = PlanJob.of(new, Workspace.of(new, "/work"), 1)
+    changes = {
+        "inputs": HEADER.inputs.model_copy(update={"live": True}),
+        "step_starts_us": HEADER.step_starts_us[:steps],
+        "step_ends_us": HEADER.step_ends_us[:steps],
+    }
+    result = PlanResult(HEADER.model_copy(update=changes), ())
+    return handed(decide(observed(new, job=job_state(job, "Done", result=result))))
+
+
 def test_only_a_plan_that_may_grow_holds_its_last_step_back() -> None:
-    for limit, grows in (({"maxDistance": "1h"}, True), ({}, None)):
-        new = resource(BackfillStatus(), "Prepare", handOff=limit)
-        job = PlanJob.of(new, Workspace.of(new, "/work"), 1)
-        live = HEADER.model_copy(update={"inputs": HEADER.inputs.model_copy(update={"live": True})})
-        made = decide(observed(new, job=job_state(job, "Done", result=PlanResult(live, ()))))
-        assert handed(made).growing is grows
+    assert made({"maxDistance": "1h"}).growing
+    assert made({"maxDistance": "1h"}, steps=2).growing
+    assert made({}).growing is None
+    assert made({}).complete_because is None
+
+
+def test_a_plan_of_one_step_is_read_at_once() -> None:
+    recorded = made({"maxDistance": "1h"}, steps=1)
+    assert recorded.growing is None
+    assert recorded.complete_because == "it is read in one step, which cannot be held back"
 
 
 @pytest.mark.parametrize("committed", range(STEPS))
