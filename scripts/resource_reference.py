@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from backfill.api.backfill import Backfill
-from backfill.api.changes import MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
+from backfill.api.changes import ADJUSTABLE_FIELDS, MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
 from backfill.crd.schema import described, limits_of
 
 TARGET = Path(__file__).parents[1] / "docs" / "reference" / "backfill.md"
@@ -23,7 +23,7 @@ Write durations as `30s`, `15m`, `2h`, `1d` or `1h30m`, times in RFC 3339
 
 **What may change.** Once the plan is made, you can change
 {", ".join(f"`{name}`" for name in MUTABLE_FIELDS)},
-and of each output
+the number in {", ".join(f"`{name}`" for name in ADJUSTABLE_FIELDS)}, and of each output
 {", ".join(f"`{name}`" for name in MUTABLE_IN_OUTPUTS)}; the next attempt uses the new
 values. Any other change is refused with the field's name: create a new Backfill instead.
 
