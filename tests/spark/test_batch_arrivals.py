@@ -317,6 +317,60 @@ def test_rows_that_a_filter_drops_make_no_other_row_late(
     assert run.run.tracker.queries[0].arrived_late == 0
 
 
+def joined_with_itself(rows: DataFrame) -> DataFrame:
+    """Rows without a key match nothing."""
+    left = rows.selectExpr("id", "nullif(k, 2) AS k", "t").withWatermark("t", "30 minutes")
+    right = left.selectExpr("id AS id2", "k AS k2", "t AS t2")
+    near = F.expr("k = k2 AND t2 >= t - INTERVAL 20 MINUTES AND t2 < t")
+    return left.join(right, near).selectExpr("t AS at", "k", "id2 AS rows", "id AS ids")
+
+
+def joined_if_kept(rows: DataFrame) -> DataFrame:
+    """A condition on the other side makes an inner join of an outer one."""
+    left = rows.selectExpr("id", "nullif(k, 2) AS k", "t").withWatermark("t", "30 minutes")
+    right = left.selectExpr("id AS id2", "k AS k2", "t AS t2")
+    near = F.expr("k = k2 AND t2 >= t - INTERVAL 20 MINUTES AND t2 < t")
+    joined = left.join(right, near, "left").where("id2 >= 0")
+    return joined.selectExpr("t AS at", "k", "id2 AS rows", "id AS ids")
+
+
+def with_a_table(rows: DataFrame) -> DataFrame:
+    timed = rows.selectExpr("id", "nullif(k, 2) AS k", "t").withWatermark("t", "30 minutes")
+    return by_windows(timed.join(rows.sparkSession.range(3).toDF("k"), "k"))
+
+
+def exploded(rows: DataFrame) -> DataFrame:
+    """Rows without elements give nothing."""
+    timed = rows.selectExpr("id", "k", "t", "if(k = 2, array(), array(k)) AS ks")
+    each = timed.withWatermark("t", "30 minutes").select("*", F.explode("ks").alias("each"))
+    return by_windows(each)
+
+
+JOINED = FOLLOWED.replace("LEFT JOIN others o", "JOIN events o") + " WHERE e.k < 2"
+SOME = COUNTED.replace("FROM events", "FROM events WHERE k < 2")
+
+
+@pytest.mark.parametrize(
+    ("program", "statement"),
+    [
+        (joined_with_itself, JOINED),
+        (joined_if_kept, JOINED),
+        (with_a_table, SOME),
+        (exploded, SOME),
+    ],
+)
+def test_rows_that_nothing_can_come_of_make_no_other_row_late(
+    spark: SparkSession, lake: Catalog, events: Events, program: Program, statement: str
+) -> None:
+    """Spark infers conditions, such as that keys are not null, and filters before watermarks."""
+    events.arrived[events.ids % 3 < 2] += 9 * HOUR_US
+    backfill = events.planned(drain="10h", allowedLateness="1m")
+    frame = program(source_frame(spark, backfill.settings, "events"))
+    given, run, _ = by_spans(lake, events, backfill, frame)
+    assert given == by_duckdb(statement, events)
+    assert run.run.tracker.queries[0].arrived_late == 0
+
+
 def test_every_attempt_reads_the_same(spark: SparkSession, lake: Catalog, events: Events) -> None:
     """Also where rows are late, of which results have those that a span happens to read."""
     late = events.some(20)

@@ -63,16 +63,28 @@ def optimized(plan: JavaObject, spark: SparkSession) -> JavaObject:
 
 def pruned(plan: JavaObject, spark: SparkSession) -> JavaObject:
     """An analyzed plan with conditions and columns where Spark moves them: conditions into joins
-    and below watermarks, and below a node only the columns that are used.
+    and below watermarks, with those that follow from joins and generators, such as keys that are
+    not null; and below a node only the columns that are used.
     """
     rules = _jvm(spark).org.apache.spark.sql.catalyst
     plan = rules.analysis.EliminateSubqueryAliases.apply(plan)
     plan = rules.analysis.EliminateView.apply(plan)
     plan = rules.optimizer.ReplaceExpressions.apply(plan)
     plan = rules.optimizer.RewriteWithExpression.apply(plan)
-    while not (pushed := rules.optimizer.PushDownPredicates.apply(plan)).fastEquals(plan):
+    plan = _pushed(plan, spark)
+    with active(spark):  # of which it has the properties
+        plan = rules.optimizer.InferFiltersFromGenerate.apply(plan)
+        plan = rules.optimizer.InferFiltersFromConstraints.apply(plan)
+    return rules.optimizer.ColumnPruning.apply(_pushed(plan, spark))
+
+
+def _pushed(plan: JavaObject, spark: SparkSession) -> JavaObject:
+    rules = _jvm(spark).org.apache.spark.sql.catalyst.optimizer
+    while True:
+        pushed = rules.PushDownPredicates.apply(rules.EliminateOuterJoin.apply(plan))
+        if pushed.fastEquals(plan):
+            return pushed
         plan = pushed
-    return rules.optimizer.ColumnPruning.apply(plan)
 
 
 def executed(frame: DataFrame) -> str:
