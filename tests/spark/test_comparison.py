@@ -293,6 +293,34 @@ def test_a_reader_of_the_report_sees_which_rows_differ_and_in_what(
     assert (four["result"]["amount"], four["production"]["amount"]) == (None, "4.0")
 
 
+def test_a_sample_shows_microseconds_within_a_row_and_where_a_text_is_cut(
+    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show_lake_to_workers(spark, monkeypatch)
+    moment = pa.timestamp("us", "UTC")
+    staged, production = (
+        pa.table(
+            {
+                "id": [1],
+                "at": pa.array([START], moment),
+                "of": pa.array(
+                    [{"seen": START + timedelta(microseconds=us)}], pa.struct([("seen", moment)])
+                ),
+                "note": ["x" * 200 + end],
+            }
+        )
+        for us, end in ((1, ""), (2, "y"))
+    )
+    run, output = staged_and_production(lake, staged, production, tmp_path, keys=["id"])
+    compared = compare_output(spark.newSession(), run, output, Clues())
+    report = json.loads(Path(compared.report).with_suffix(".json").read_bytes())
+    (sample,) = report["samples"]
+    assert sample["differs"] == ["of", "note"]
+    assert sample["result"]["of"] == '{"seen":"2021-07-11T00:00:00.000001Z"}'
+    assert sample["production"]["of"] == '{"seen":"2021-07-11T00:00:00.000002Z"}'
+    assert (sample["result"]["note"], sample["production"]["note"]) == ("x" * 200, "x" * 200 + "…")
+
+
 def nested(number: pa.DataType, ratio: pa.DataType) -> pa.DataType:
     parts = {"a": number, "b": pa.list_(number), "c": pa.map_(pa.string(), ratio)}
     return pa.struct(list(parts.items()))

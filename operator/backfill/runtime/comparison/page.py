@@ -115,8 +115,9 @@ def _told(title: str, sentences: Sequence[str]) -> str:
 def _by_time(document: Mapping[str, Any]) -> str:
     """Bars of what does not match, over the whole window."""
     stretches, count = document["byTime"], document["stretches"]
-    most = max((sum(each[kind] for kind in _KINDS) for each in stretches), default=0)
-    if not most:
+    highest = max(stretches, key=lambda each: sum(each[kind] for kind in _KINDS), default=None)
+    most = 0 if highest is None else sum(highest[kind] for kind in _KINDS)
+    if highest is None or not most:
         return ""
     width = _WIDTH / max(count, 1)
     bars = []
@@ -142,7 +143,8 @@ def _by_time(document: Mapping[str, Any]) -> str:
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="Rows that do not match, by'
         f' time">{"".join(bars)}</svg>'
         f"<figcaption>{_text(window['start'])} to {_text(window['end'])}; a bar is {hours}, the"
-        f" highest {in_words(most, 'row')}.<br>{legend}</figcaption></figure>"
+        f" highest (from {_text(highest['start'])}) {in_words(most, 'row')}.<br>{legend}"
+        "</figcaption></figure>"
     )
 
 
@@ -185,8 +187,10 @@ def _pairs(document: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) ->
         apart = [name for name in each["differs"] if name not in keys]
         for number, name in enumerate(apart):
             shown = "".join(_value(ours[key]) if number == 0 else "<td></td>" for key in keys)
+            cut = ours[name] is not None and ours[name] == theirs[name]
+            where = '<br><span class="dim">after what is shown</span>' if cut else ""
             rows.append(
-                f'{shown}<td class="value apart">{_text(name)}</td>'
+                f'{shown}<td class="value apart">{_text(name)}{where}</td>'
                 f"{_value(ours[name])}{_value(theirs[name])}"
             )
     return _table([*keys, "column", "in the result", f"in {side_in_words(document)}"], rows)

@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 )
 
 from backfill.api.quantities import parse_duration, to_us
+from backfill.runtime.source.json_values import JSON_OPTIONS
 
 MOST_CHARACTERS = 200
 """Longest text of a value in a sample."""
@@ -94,12 +95,13 @@ def short(value: Column, kind: DataType) -> Column:
         case BinaryType():
             written = F.lower(F.hex(F.substring(value, 1, MOST_CHARACTERS)))
         case StructType() | ArrayType() | MapType():
-            written = F.to_json(value, {"ignoreNullFields": "false"})
+            written = F.to_json(value, {**JSON_OPTIONS, "ignoreNullFields": "false"})
         case StringType():
             written = value
         case _:
             return value
-    return F.substring(written, 1, MOST_CHARACTERS)
+    cut = F.concat(F.substring(written, 1, MOST_CHARACTERS), F.lit("…"))
+    return F.when(F.length(written) > MOST_CHARACTERS, cut).otherwise(written)
 
 
 def _length(value: Column) -> Column:

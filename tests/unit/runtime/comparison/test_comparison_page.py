@@ -111,6 +111,8 @@ def test_a_reader_is_told_the_share_and_what_follows_from_it(tmp_path: Path) -> 
     assert "99.9 % of 1,000 rows match production, not below minMatch (99.9 %)." in text
     text = written(Found(), tmp_path)
     assert "100 % of 0 rows match production" in text
+    text = written(compared(h2=Counts(5, 1), h3=Counts(5, 0, 1, 1)), tmp_path)
+    assert "a bar is an hour, the highest (from 2021-07-11T03:00:00Z) 2 rows." in text
 
 
 @pytest.mark.parametrize(
@@ -156,6 +158,18 @@ def test_keys_of_the_output_are_those_that_rows_were_compared_by(tmp_path: Path)
     page = Path(keyed.write(Workspace(str(tmp_path)))).read_text()
     assert "multiset" not in page
     assert "the-row" in page, "a pair is shown with its keys"
+
+
+def test_texts_that_differ_where_they_are_cut_are_not_shown_as_if_they_were_equal(
+    tmp_path: Path,
+) -> None:
+    found = compared(h4=Counts(50, 1))
+    found.columns = {"note": 1, "plays": 1}
+    row = {"id": "1", "note": "a" * 200 + "…", "plays": "1"}
+    found.samples = [Sample("different", row, row | {"plays": None}, ("note", "plays"))]
+    page = written(found, tmp_path)
+    assert page.count("after what is shown") == 1
+    assert page.index("after what is shown") < page.index(">plays<", page.index("Different:"))
 
 
 def test_of_a_production_without_rows_no_edge_is_blamed() -> None:
