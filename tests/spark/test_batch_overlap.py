@@ -102,7 +102,19 @@ def test_an_analysis_with_a_wrong_rule_ends_the_run(
         assert committed[-1] < backfill.header.steps
 
 
-@pytest.mark.parametrize("program", [followed, hourly])
+def with_a_table_twice(rows: DataFrame, time: str) -> DataFrame:
+    """A column of the table is handed on, which is also read to say which rows count."""
+    rows.withWatermark(time, "30 minutes").createOrReplaceTempView("timed")
+    rows.sparkSession.range(3).toDF("k").createOrReplaceTempView("kinds")
+    return rows.sparkSession.sql(
+        f"WITH hours AS (SELECT window({time}, '1 hour').end AS at, k, count(*) AS rows,"
+        f" sum(id) AS ids FROM timed WHERE k IN (SELECT k FROM kinds WHERE k < 2)"
+        f" GROUP BY window({time}, '1 hour'), k)"
+        " SELECT h.at, n.k, h.rows, h.ids FROM hours h JOIN kinds n ON n.k = h.k"
+    )
+
+
+@pytest.mark.parametrize("program", [followed, hourly, with_a_table_twice])
 def test_what_is_computed_twice_is_written_once(
     spark: SparkSession, lake: Catalog, events: Events, program: Program
 ) -> None:
@@ -228,7 +240,8 @@ def test_only_what_follows_from_the_rows_is_compared(spark: SparkSession) -> Non
     doubled = F.udf("int")(lambda k: 2 * k)
 
     def compared(frame: DataFrame, column: str = "t") -> list[str]:
-        return [str(each.name()) for each in compared_columns(spark, analyzed(frame), column)]
+        places = compared_columns(spark, analyzed(frame), column)
+        return [frame.columns[place] for place in places]
 
     aggregates: list[Any] = [
         F.count("*").alias("rows"), F.sum("id").alias("ids"), F.sum("x").alias("rounded"),

@@ -25,7 +25,7 @@ from backfill.api.errors import BatchResultsDiffer, Problem
 from backfill.api.quantities import format_time, from_us
 from backfill.runtime.batch.certain import certain_columns
 from backfill.runtime.batch.spans import Span
-from backfill.runtime.catalyst import clock_pattern, column_of
+from backfill.runtime.catalyst import analyzed, clock_pattern, column_of, elements, id_of
 from backfill.runtime.source import timestamp_columns
 
 _DAY_US = 86_400_000_000
@@ -59,13 +59,14 @@ class OverlapCheck:
         spans: Sequence[Span],
         column: str,
         *,
-        compared: Sequence[JavaObject],
+        compared: Sequence[int],
         compute: Callable[[Span], DataFrame],
         before: Mapping[str, int] | None = None,
     ):
-        """``column`` is the time of results, and ``compared`` are those of their columns that
-        :func:`compared_columns` finds. ``compute`` gives what a span computes. ``before`` is what
-        :meth:`compare` returned for the span before the first one, in an earlier attempt.
+        """``column`` is the time of results, and ``compared`` are the places of those of their
+        columns that :func:`compared_columns` finds. ``compute`` gives what a span computes.
+        ``before`` is what :meth:`compare` returned for the span before the first one, in an
+        earlier attempt.
         """
         self._query = query
         self._spans = spans
@@ -145,7 +146,9 @@ class OverlapCheck:
 
     def _metrics(self, results: DataFrame, where: Column) -> dict[str, Column]:
         spark = results.sparkSession
-        hashed = F.xxhash64(*(column_of(spark, column) for column in self._compared))
+        # Spark may give what a plan reads twice another identity, for each span anew
+        given = elements(analyzed(results).output())
+        hashed = F.xxhash64(*(column_of(spark, given[place]) for place in self._compared))
         low, high = hashed.bitwiseAND(F.lit(2**32 - 1)), F.shiftrightunsigned(hashed, 32)
         sums = (F.count_if(where), F.sum(F.when(where, low)), F.sum(F.when(where, high)))
         return dict(zip(_SEEN, sums, strict=True))
@@ -190,13 +193,14 @@ class OverlapCheck:
         return inside.agg(*(metric.alias(name) for name, metric in metrics))
 
 
-def compared_columns(spark: SparkSession, plan: JavaObject, column: str) -> list[JavaObject]:
-    """The columns of a query's results in which two spans must find the same; none if they may
-    differ even in their time, which is ``column``, or in number.
+def compared_columns(spark: SparkSession, plan: JavaObject, column: str) -> list[int]:
+    """The places of those columns of a query's results in which two spans must find the same; none
+    if they may differ even in their time, which is ``column``, or in number.
     """
     found = certain_columns(plan, clock_pattern(spark))
     timed = any(f"{column}.".startswith(f"{each.name()}.") for each in found)
-    return found if timed else []
+    certain = set(map(id_of, found)) if timed else set()
+    return [place for place, each in enumerate(elements(plan.output())) if id_of(each) in certain]
 
 
 def _steps_of(spans: tuple[Span, Span]) -> list[range]:
