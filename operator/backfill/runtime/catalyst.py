@@ -277,6 +277,10 @@ class Catalyst:
         """The same node over others, or the same expression of other operands."""
         return node.withNewChildren(self.sequence(children))
 
+    def is_correlated(self, expression: JavaObject) -> bool:
+        """Whether an expression has a subquery that refers to columns outside of it."""
+        return bool(self._expressions.SubqueryExpression.hasCorrelatedSubquery(expression))
+
     # Joins of streams
 
     def equal_keys(

@@ -266,7 +266,8 @@ class _Analysis:
         self, frame: DataFrame, arrival_columns: Mapping[str, str], visit: Visit | None = None
     ):
         self._clock = clock_pattern(frame.sparkSession)
-        self._is_orderable = Catalyst(frame.sparkSession).is_orderable
+        catalyst = Catalyst(frame.sparkSession)
+        self._is_orderable, self._is_correlated = catalyst.is_orderable, catalyst.is_correlated
         self._moments = Moments(frame.sparkSession)
         self._arrival_columns = arrival_columns
         self._leaves: list[_Leaf] = []
@@ -413,6 +414,9 @@ class _Analysis:
         streams = [rows for rows in below if rows is not None]
         if self._visit is not None:
             self._visit(node, below, [leaf.source for leaf in self._leaves])
+        if any(map(self._is_correlated, elements(node.expressions()))):
+            # where conditions move, the subquery would keep the old identities of these columns
+            raise _Refused(f"{kind} has a subquery that refers to columns outside of it")
         impure = "" if self._pure else self._impurity(node)
         if kind == "Union":
             if len(streams) < len(below):
