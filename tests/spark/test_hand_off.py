@@ -668,6 +668,7 @@ class History:
         )
 
 
+@pytest.mark.timeout(2700)  # many programs with a broker: seven minutes if nothing else runs
 def test_history_and_the_live_application_give_what_an_uninterrupted_run_gives(
     tmp_path: Path, lake: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import get_args
 
+import pytest
 from applications import (
     ALLOWED_EFFECTS,
     FAILED,
@@ -32,6 +33,7 @@ ALLOWED = "effects that are allowed"
 _EXECUTION = ((AS_STREAMS, "Streaming"), (BY_SPANS, "Batch"))
 
 
+@pytest.mark.timeout(2700)  # dozens of applications: six minutes if nothing else runs
 def test_applications_run_unmodified_or_are_refused_with_the_reason(
     tmp_path: Path, lake: Catalog
 ) -> None:
