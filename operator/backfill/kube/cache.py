@@ -109,6 +109,7 @@ class Cache:
         key, backfill = _key(manifest), self._backfill_of(manifest)
         if backfill is None:
             return
+        kept = self.essence(_without_managed_fields(manifest))
         with self._lock:
             known = max(
                 self._deleted.get(key, 0),
@@ -118,7 +119,7 @@ class Cache:
                 return
             if key in self._objects:
                 self._remove(key)
-            self._objects[key] = self.essence(_without_managed_fields(manifest))
+            self._objects[key] = kept
             self._of_backfill[backfill].add(key)
             self._in_namespace[key[0]] += 1
             self._deleted.pop(key, None)
@@ -161,7 +162,8 @@ class Cache:
 
     def get(self, namespace: str, name: str) -> Manifest | None:
         """One object; None if there is none."""
-        return self._objects.get((namespace, name))
+        with self._lock:  # an object that is being replaced is missing for a moment
+            return self._objects.get((namespace, name))
 
     def of(self, backfill: Key) -> list[Manifest]:
         """All objects that belong to a Backfill of this name, including those of an earlier one."""

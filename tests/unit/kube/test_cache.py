@@ -1,5 +1,7 @@
 """A cache never goes back, whatever arrives late, twice or not at all."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from hypothesis import given
@@ -163,3 +165,21 @@ def test_namespaces_are_counted_while_they_have_an_object() -> None:
     assert cache.namespaces == 1
     cache.replace([], "9")
     assert cache.namespaces == 0
+
+
+def test_an_object_that_is_being_replaced_is_never_missing() -> None:
+    cache = Cache(own_key)
+    cache.put(backfill(version=1))
+    versions = (backfill(version=version) for version in range(2, 20_000))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            replacing = pool.submit(lambda: [cache.put(each) for each in versions])
+            missing = 0
+            while not replacing.done():
+                missing += cache.get(*KEY) is None
+    finally:
+        sys.setswitchinterval(interval)
+    assert missing == 0
+    assert kept_version(cache) == "19999"
