@@ -9,12 +9,11 @@ from hypothesis import settings
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.metadata import TableMetadataV3
 from pyiceberg.typedef import IcebergBaseModel
-from pyiceberg.utils.config import Config
 from sqlalchemy import Engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from iceberg_tables import catalog_properties, sqlite_catalog
+from iceberg_tables import configured_lake
 from small_java import quick_here
 
 # Whether a change may land must not depend on luck; new examples are looked for everywhere else.
@@ -38,14 +37,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     """An empty catalog ``lake`` with a namespace ``raw``, configured where PyIceberg looks, here
     and in child processes.
     """
-    for key, value in catalog_properties(tmp_path).items():
-        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{key.upper()}", value)
-    # read once, when PyIceberg was imported
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
-    (tmp_path / "warehouse").mkdir()
-    catalog = sqlite_catalog(tmp_path)
-    catalog.create_namespace("raw")
-    return catalog
+    return configured_lake(tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Queries run by spans in the tests' own session, into a real table."""
 
-import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -9,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from planned_sources import Backfill, planned
 from pyiceberg.catalog import Catalog
-from pyspark.sql import DataFrame, SparkSession
+from pyiceberg.transforms import HourTransform
+from pyspark.sql import DataFrame
 
 from backfill.api.output import Output
 from backfill.api.spec import BackfillSpec
@@ -89,8 +88,10 @@ class Events:
     count: int = 3_000
     name: str = "events"
 
-    results: str = field(default_factory=lambda: f"results_{next(_tables)}")
-    """Spark's Python workers keep the tables that they have opened, by name."""
+    number: int = field(default_factory=lambda: next(_tables))
+    """Part of the names of tables: the catalog has those of other tests as well, and Spark's Python
+    workers keep the tables that they have opened, by name.
+    """
 
     def __post_init__(self) -> None:
         random = np.random.default_rng(7)
@@ -106,6 +107,15 @@ class Events:
         """
         read = self.happened < START_US + (HOURS - 6) * HOUR_US
         return (np.arange(self.count) % each == 0) & read
+
+    @property
+    def table(self) -> str:
+        return f"raw.{self.name}_{self.number}"
+
+    @property
+    def results(self) -> str:
+        """The table of the results, without its namespace."""
+        return f"results_{self.number}"
 
     @property
     def rows(self) -> pa.Table:
@@ -131,7 +141,7 @@ class Events:
             "applicationRef": {"name": "app"},
             "window": {"start": START, "end": START + timedelta(hours=HOURS), "drain": drain},
             "sources": [
-                {"name": each.name, "table": f"lake.raw.{each.name}", "timestampColumn": "at"}
+                {"name": each.name, "table": f"lake.{each.table}", "timestampColumn": "at"}
                 for each in every
             ],
             "maxMisalignment": misalignment,
@@ -142,13 +152,7 @@ class Events:
 
     def _write(self) -> None:
         rows = self.rows
-        table = self.lake.create_table(f"raw.{self.name}", rows.schema)
-        hour = (self.arrived - START_US) // HOUR_US
-        for each in np.unique(hour):
-            table.append(rows.filter(pa.array(hour == each)))
-
-
-def show_lake_to_workers(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Configures the catalog also where Spark's Python workers look."""
-    for name in (each for each in os.environ if each.startswith("PYICEBERG_CATALOG__LAKE__")):
-        monkeypatch.setitem(spark.sparkContext.environment, name, os.environ[name])
+        table = self.lake.create_table(self.table, rows.schema)
+        with table.update_spec() as update:
+            update.add_field("at", HourTransform())
+        table.append(rows)

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
 import backfill
+from iceberg_tables import configured_lake
 from small_java import JAVA_OPTIONS, PLANNED_NOT_COMPILED
 
 _SETTINGS = PLANNED_NOT_COMPILED | {
     "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+    "spark.python.daemon.module": "backfill.runtime.task_daemon",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -43,6 +46,24 @@ def spark() -> Iterator[SparkSession]:
         session = builder.config(map=_SETTINGS).getOrCreate()
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="session")
+def directory_of_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lake")
+
+
+@pytest.fixture
+def lake_of_workers(
+    spark: SparkSession, directory_of_workers: Path, monkeypatch: pytest.MonkeyPatch
+) -> Catalog:
+    """An empty catalog ``lake`` as ``lake`` is, also for Spark's Python workers. They live on from
+    one test to the next, since it is in the same place, and keep tables that they have written.
+    """
+    catalog = configured_lake(directory_of_workers, monkeypatch)
+    for name in (each for each in os.environ if each.startswith("PYICEBERG_CATALOG__LAKE__")):
+        monkeypatch.setitem(spark.sparkContext.environment, name, os.environ[name])
+    return catalog
 
 
 @pytest.fixture(scope="session")

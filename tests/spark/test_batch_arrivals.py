@@ -20,7 +20,6 @@ from batch_runs import (
     START_US,
     BatchRun,
     Events,
-    show_lake_to_workers,
     staged,
 )
 from planned_sources import Backfill, committed, wait
@@ -47,10 +46,12 @@ FOLLOWED = """
 
 
 @pytest.fixture
-def events(
-    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Events:
-    show_lake_to_workers(spark, monkeypatch)
+def lake(lake_of_workers: Catalog) -> Catalog:
+    return lake_of_workers
+
+
+@pytest.fixture
+def events(lake: Catalog, tmp_path: Path) -> Events:
     return Events(lake, tmp_path)
 
 
@@ -378,18 +379,19 @@ def test_every_attempt_reads_the_same(spark: SparkSession, lake: Catalog, events
     backfill = events.planned("20m", drain="8h", allowedLateness="1m")
     frame = counted(source_frame(spark, backfill.settings, "events"))
     expected, _, whole = by_spans(lake, events, backfill, frame)
-    lake.create_table("raw.again", pa.schema(COLUMNS))
+    again = f"{events.results}_again"
+    lake.create_table(f"raw.{again}", pa.schema(COLUMNS))
     first = BatchRun(backfill)
-    begun = first.prepared(frame, "again", "at")
+    begun = first.prepared(frame, again, "at")
     first.run.release(whole._spans[0].read_end)
     begun.start()
     eventually(lambda: steps_done(first) == whole._spans[0].steps.stop, "committed")
     first.run.end(FINISHED)
     second = BatchRun(backfill)
-    runner = second.prepared(frame, "again", "at")
+    runner = second.prepared(frame, again, "at")
     assert second.finish(runner) is None
     assert runner._spans == whole._spans[1:]
-    assert rows_of(staged(lake, "again")) == expected
+    assert rows_of(staged(lake, again)) == expected
 
 
 def test_a_clock_that_is_hours_ahead_costs_only_the_span_that_it_is_about(

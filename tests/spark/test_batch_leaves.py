@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from batch_runs import show_lake_to_workers
 from every_type import AT, SCHEMA, START, rows_of_every_type
 from planned_sources import Backfill, planned
 from pyiceberg.catalog import Catalog
@@ -30,6 +29,11 @@ from backfill.runtime.source.record_columns import OFFSET, RECORD_COLUMNS
 from plain_values import plain_rows
 
 ZONES = ["UTC", "America/New_York", "Asia/Kolkata"]
+
+
+@pytest.fixture
+def lake(lake_of_workers: Catalog) -> Catalog:
+    return lake_of_workers
 
 
 def streamed(backfill: Backfill, steps: range, topic: str | None = None) -> Counter[str]:
@@ -229,10 +233,7 @@ def test_plans_say_nothing_of_how_files_are_opened(
 
 
 def test_spark_knows_how_much_is_read(
-    spark: SparkSession,
-    lake: Catalog,
-    plan: Callable[..., Backfill],
-    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession, lake: Catalog, plan: Callable[..., Backfill]
 ) -> None:
     """A join gives the rows of one side to every executor only where they are few."""
     history(lake)
@@ -241,7 +242,6 @@ def test_spark_knows_how_much_is_read(
         {"maxMisalignment": "5m", "planning": {"targetStepBytes": 4096}},
     )
     whole, part = range(backfill.header.steps), range(1)
-    show_lake_to_workers(spark, monkeypatch)
     leaves = Leaves(spark, backfill.settings)
     sizes = lake.load_table("raw.events").inspect.files()["file_size_in_bytes"].to_pylist()
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", sum(sizes) // 2)

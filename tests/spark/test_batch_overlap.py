@@ -18,7 +18,6 @@ from batch_runs import (
     START_US,
     BatchRun,
     Events,
-    show_lake_to_workers,
     staged,
 )
 from captured_streams import over_batch, streams
@@ -39,10 +38,12 @@ Program = Callable[[DataFrame, str], DataFrame]
 
 
 @pytest.fixture
-def events(
-    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Events:
-    show_lake_to_workers(spark, monkeypatch)
+def lake(lake_of_workers: Catalog) -> Catalog:
+    return lake_of_workers
+
+
+@pytest.fixture
+def events(lake: Catalog, tmp_path: Path) -> Events:
     return Events(lake, tmp_path)
 
 
@@ -124,7 +125,7 @@ def test_what_is_computed_twice_is_written_once(
     runner = run.prepared(frame, events.results, "at")
     assert run.finish(runner) is None
     assert all(first.after_us + second.before_us for first, second in pairwise(runner._spans))
-    rows = lake.load_table("raw.events").scan().to_arrow()
+    rows = lake.load_table(events.table).scan().to_arrow()
     whole = over_batch(frame, lambda _source: spark.createDataFrame(rows)).where(
         (F.col("at") >= START) & (F.col("at") < START + timedelta(hours=HOURS))
     )
@@ -182,7 +183,7 @@ def test_sessions_that_are_computed_twice_are_the_same(
     assert all(first.after_us + second.before_us for first, second in pairwise(runner._spans))
     assert max(span.session_us for span in runner._spans) > 7 * HOUR_US, "one was read further"
     assert "not the same" not in caplog.text
-    rows = lake.load_table("raw.events").scan().to_arrow()
+    rows = lake.load_table(visitors.table).scan().to_arrow()
     whole = over_batch(frame, lambda _source: spark.createDataFrame(rows))
     # Spark would apply a condition on the start of a session to its rows
     every = whole.select(F.unix_micros("at"), "k", "rows", "ids").collect()

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from batch_runs import show_lake_to_workers
 from every_type import EMPTY, FULL, rows_of_every_type
 from every_type import SCHEMA as EVERY_TYPE
 from hypothesis import HealthCheck, given, settings
@@ -51,6 +50,11 @@ ROWS = st.lists(
 )
 """The last column is the stretch of time, and is not compared."""
 TOLERANCE = {"x": "0.25", "paid": "0.01"}
+
+
+@pytest.fixture
+def lake(lake_of_workers: Catalog) -> Catalog:
+    return lake_of_workers
 
 
 def plain(value: Any) -> Any:
@@ -181,10 +185,8 @@ def test_values_of_every_type_are_equal_to_themselves(
     spark: SparkSession,
     lake: Catalog,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     keys: list[str],
 ) -> None:
-    show_lake_to_workers(spark, monkeypatch)
     rows = rows_of_every_type()
     run, output = staged_and_production(lake, rows, rows, tmp_path, keys=keys)
     compared = compare_output(spark.newSession(), run, output, Clues())
@@ -193,9 +195,8 @@ def test_values_of_every_type_are_equal_to_themselves(
 
 
 def test_values_of_every_type_differ_from_nothing(
-    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, lake: Catalog, tmp_path: Path
 ) -> None:
-    show_lake_to_workers(spark, monkeypatch)
     full, empty = rows_of_every_type().slice(0, 1), rows_of_every_type().slice(1, 1)
     place = EVERY_TYPE.get_field_index("user")
     keyed = empty.set_column(place, EVERY_TYPE.field(place), full.column(place))
@@ -239,9 +240,8 @@ def some(*rows: tuple[int, float, float | None, float, str]) -> pa.Table:
 
 
 def test_a_reader_of_the_report_sees_which_rows_differ_and_in_what(
-    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, lake: Catalog, tmp_path: Path
 ) -> None:
-    show_lake_to_workers(spark, monkeypatch)
     staged = some(
         (1, 0, 1.0, 0, "us"),
         (2, 0.5, 2.004, 3, "us"),  # within the tolerances
@@ -294,9 +294,8 @@ def test_a_reader_of_the_report_sees_which_rows_differ_and_in_what(
 
 
 def test_a_sample_shows_microseconds_within_a_row_and_where_a_text_is_cut(
-    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, lake: Catalog, tmp_path: Path
 ) -> None:
-    show_lake_to_workers(spark, monkeypatch)
     moment = pa.timestamp("us", "UTC")
     staged, production = (
         pa.table(
@@ -327,9 +326,8 @@ def nested(number: pa.DataType, ratio: pa.DataType) -> pa.DataType:
 
 
 def test_a_reference_of_other_types_is_compared_by_what_both_have(
-    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, lake: Catalog, tmp_path: Path
 ) -> None:
-    show_lake_to_workers(spark, monkeypatch)
     staged = some(
         (1, 0, 1.5, 0, "us"),
         (2, 1, 2.5, 0, "us"),  # another amount
@@ -405,11 +403,9 @@ def test_rows_with_one_key_at_several_times_are_counted_and_shown(
     spark: SparkSession,
     lake: Catalog,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     validate: dict[str, list[str]],
     kind: str,
 ) -> None:
-    show_lake_to_workers(spark, monkeypatch)
     both = some((1, 0, 1.0, 0, "us"))
     more = some((1, 0, 1.0, 0, "us"), (2, 1, 2.0, 0, "us"), (2, 5, 2.0, 0, "us"))
     sides = (both, more) if kind == "missing" else (more, both)
@@ -423,9 +419,8 @@ def test_rows_with_one_key_at_several_times_are_counted_and_shown(
 
 
 def test_rows_are_found_again_by_their_numbers_wherever_they_are(
-    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, lake: Catalog, tmp_path: Path
 ) -> None:
-    show_lake_to_workers(spark, monkeypatch)
     at = pa.timestamp("us", "UTC")
     schema = pa.schema([("id", pa.int64()), ("at", at)])
     groups = {"write.parquet.row-group-limit": "100000"}
@@ -482,9 +477,8 @@ def compared_by_a_driver(spark: SparkSession, run: RuntimeSettings) -> OutputCom
 
 
 def test_a_file_that_is_gone_is_said_and_not_tried_again(
-    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, lake: Catalog, tmp_path: Path
 ) -> None:
-    show_lake_to_workers(spark, monkeypatch)
     rows = some((1, 0, 1.0, 0, "us"))
     run, _ = staged_and_production(lake, rows, rows, tmp_path, keys=["id"])
     (task,) = lake.load_table("raw.events").scan().plan_files()
@@ -511,9 +505,8 @@ NUMBERS: list[tuple[pa.DataType, str, str, str, bool]] = [
 
 
 def test_a_tolerance_of_exact_numbers_is_exact(
-    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, lake: Catalog, tmp_path: Path
 ) -> None:
-    show_lake_to_workers(spark, monkeypatch)
     sides: list[dict[str, pa.Array]] = [
         {"id": pa.array([1]), "at": pa.array([START], pa.timestamp("us", "UTC"))} for _ in range(2)
     ]

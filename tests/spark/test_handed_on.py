@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from batch_runs import BatchRun, show_lake_to_workers, staged
+from batch_runs import BatchRun, staged
 from captured_streams import streams
 from every_type import SCHEMA, START, rows_of_every_type
 from planned_sources import planned
@@ -25,6 +25,11 @@ from plain_values import plain_rows
 
 SCHEMAS = {"events": "k int, t timestamp, `a.b` struct<c: int>", "others": "k int, t timestamp"}
 Read = Callable[[str], DataFrame]
+
+
+@pytest.fixture
+def lake(lake_of_workers: Catalog) -> Catalog:
+    return lake_of_workers
 
 
 def of_a_view(read: Read) -> DataFrame:
@@ -96,7 +101,6 @@ def test_what_is_handed_on_is_written_as_all_else(
     spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In columns of every type, some of them under the names of others."""
-    show_lake_to_workers(spark, monkeypatch)
     lake.create_table("raw.every_type", schema=SCHEMA).append(rows_of_every_type())
     source = {"name": "events", "table": "lake.raw.every_type", "timestampColumn": "at"}
     window = {"start": START, "end": START + timedelta(hours=1)}

@@ -15,6 +15,7 @@ from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.io import OutputFile
@@ -40,6 +41,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.typedef import Record
+from pyiceberg.utils.config import Config
 from pyroaring import BitMap
 
 from backfill.planning.plan import DeleteFile
@@ -60,6 +62,23 @@ def catalog_properties(directory: Path) -> dict[str, str]:
         "uri": f"sqlite:///{directory}/catalog.db",
         "warehouse": f"{directory}/warehouse",
     }
+
+
+def configured_lake(directory: Path, patch: pytest.MonkeyPatch) -> Catalog:
+    """The catalog ``lake`` of a directory, empty but for a namespace ``raw``, and configured where
+    PyIceberg looks, here and in child processes.
+    """
+    for key, value in catalog_properties(directory).items():
+        patch.setenv(f"PYICEBERG_CATALOG__LAKE__{key.upper()}", value)
+    # read once, when PyIceberg was imported
+    patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    (directory / "warehouse").mkdir(exist_ok=True)
+    catalog = sqlite_catalog(directory)
+    for (namespace,) in catalog.list_namespaces():
+        for table in catalog.list_tables(namespace):
+            catalog.drop_table(table)
+    catalog.create_namespace_if_not_exists("raw")
+    return catalog
 
 
 def data_file(version: int, **values: object) -> DataFile:
