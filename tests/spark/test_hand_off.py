@@ -344,6 +344,12 @@ REFUSED: dict[str, tuple[str, tuple[str, ...], int | None, str]] = {
         3,
         "Spark cannot repartition the state of the query counts, which is kept in HDFSBacked",
     ),
+    "state that Spark cannot repartition where it goes": (
+        WINDOWS.replace("write(", 'home += " of events"\nwrite('),
+        ("counts",),
+        3,
+        "/live of events/checkpoints/counts has characters, such as spaces, that are encoded in",
+    ),
     "a location in use": (
         WINDOWS.replace("write(", 'home += "/../../case-0/live"\nwrite('),
         ("counts",),

@@ -30,6 +30,7 @@ from backfill.runtime.handoff.cut import (
     still_held,
     with_empty_partitions,
 )
+from backfill.runtime.handoff.files import is_encoded
 from backfill.runtime.handoff.kafka import Topic, held_records
 from backfill.runtime.handoff.place import (
     Marker,
@@ -170,8 +171,8 @@ def _check_format(spark: SparkSession) -> None:
 
 
 def _check_repartition(spark: SparkSession, query: Destination, placement: Placement) -> None:
-    """Spark repartitions state in RocksDB only, and leaves a checkpoint that cannot be used where
-    it tries to.
+    """Spark repartitions state in RocksDB only, and not at every location. It leaves a checkpoint
+    that cannot be used where it tries to.
     """
     if placement.state_partitions is None or not query.stateful:
         return
@@ -179,15 +180,26 @@ def _check_repartition(spark: SparkSession, query: Destination, placement: Place
     had, provider = (
         begun.get(name) or str(spark.conf.get(name)) for name in (_SHUFFLE_PARTITIONS, _PROVIDER)
     )
-    if int(had) != placement.state_partitions and not provider.endswith(f".{_ROCKSDB}"):
+    if int(had) == placement.state_partitions:
+        return
+    why = fix = ""
+    if not provider.endswith(f".{_ROCKSDB}"):
+        package, _, store = provider.rpartition(".")
+        why = f"which is kept in {store}"
+        fix = f"set {_PROVIDER} in the application to {package}.{_ROCKSDB}"
+    elif is_encoded(spark, query.location):
+        why = (
+            f"whose checkpointLocation {query.location} has characters, such as spaces, that are"
+            " encoded in URIs"
+        )
+        fix = "give the query a checkpointLocation without them"
+    if why:
         raise UnsupportedProgram(
             Problem(
                 "spec.handOff.statePartitions",
                 f"is {placement.state_partitions}, history runs with {had} partitions, and Spark"
-                f" cannot repartition the state of the query {query.name}, which is kept in"
-                f" {provider.rpartition('.')[2]}",
-                f"leave statePartitions out, or set {_PROVIDER} in the application to"
-                f" {provider.rpartition('.')[0]}.{_ROCKSDB}",
+                f" cannot repartition the state of the query {query.name}, {why}",
+                f"leave statePartitions out, or {fix}",
             )
         )
 
