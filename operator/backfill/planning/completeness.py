@@ -108,7 +108,8 @@ def check_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> Input
     """Whether the files, which are all that have rows of the range, have everything of it."""
     end = inputs.read_end_us
     says = around.ingested
-    later = (files.upper_us >= end) & (files.upper_us < latest_us(around.written_us))
+    too_late = files.upper_us >= latest_us(around.written_us)
+    later = (files.upper_us >= end) & ~too_late
     goes_on = bool(later.any()) or around.rows_after()
     promised = says is not None and says.through_us >= end
     missing, unknown = _by_rows(files, inputs, around, goes_on=goes_on, promised=promised)
@@ -137,6 +138,12 @@ def check_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> Input
         unknown.append(
             f"its newest rows were committed at {_moment(around.written_us)}, before the end of"
             f" what is read ({_moment(end)})"
+        )
+    if not goes_on and not promised and too_late.any():
+        behind = True
+        unknown.append(
+            f"some of its files have rows of up to {_moment(int(files.upper_us.max()))}, after they"
+            " were committed, so it is unknown up to when their other rows arrived"
         )
     known = ""
     if not missing and not unknown:

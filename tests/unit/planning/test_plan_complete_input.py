@@ -255,6 +255,22 @@ def test_a_row_of_the_far_future_does_not_show_that_the_table_goes_on(
     assert found(tmp_path / "after").reached
 
 
+def test_a_row_of_the_far_future_does_not_show_where_the_rows_of_its_file_end(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    events = table(lake)
+    hour(events, *range(5, 9))
+    moments = [DAY_US + 9 * HOUR_US, DAY_US + 24 * 365 * 70 * HOUR_US]
+    events.append(
+        pa.table({"ts": pa.array(moments, pa.timestamp("us", "UTC")), "region": ["eu", "eu"]})
+    )
+    check = found(tmp_path / "unknown")
+    assert (check.complete, check.behind) == (None, True)
+    assert "rows of up to 2096-02-12T00:00:00Z, after they were committed" in check.unknown[0]
+    hour(events, 13)
+    assert found(tmp_path / "after").complete is True
+
+
 def test_a_watermark_in_the_future_does_not_reach_the_future(lake: Catalog, tmp_path: Path) -> None:
     events = table(lake)
     hour(events, *range(5, 12))
