@@ -45,7 +45,8 @@ def fit(rows: pa.RecordBatch, table: Schema) -> pa.RecordBatch:
         BackfillError: a required column has a null, or a value does not fit.
     """
     target = schema_to_pyarrow(table, include_field_ids=False)
-    columns = [_column(rows, field) for field in target]
+    places = _places(rows.schema.names, list(target))
+    columns = [_column(rows, *each) for each in zip(places, target, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
@@ -64,11 +65,10 @@ def _fields(
         if field.name.lower() not in known:
             message = f"the rows have a column {path}{field.name} that table {table} does not have"
             yield Problem("", message, "leave it out with select, or add it to the table")
-    by_name = {field.name.lower(): field for field in given}
-    for field in wanted:
-        found = by_name.get(field.name.lower())
-        if found is not None:
-            yield from _types(found.type, field.type, f"{path}{field.name}", table)
+    places = _places([field.name for field in given], wanted)
+    for place, field in zip(places, wanted, strict=True):
+        if place is not None:
+            yield from _types(given[place].type, field.type, f"{path}{field.name}", table)
         elif not field.nullable:
             message = (
                 f"column {path}{field.name} of {table} is required, and the rows do not have it"
@@ -165,10 +165,9 @@ def _zoned(kind: pa.TimestampType) -> str:
     return "timestamp_ntz" if kind.tz is None else "timestamp"
 
 
-def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    index = _position(rows.schema.names, field)
+def _column(rows: pa.RecordBatch, place: int | None, field: pa.Field) -> pa.Array:
     array = (
-        pa.nulls(rows.num_rows, field.type) if index is None else _cast(rows.column(index), field)
+        pa.nulls(rows.num_rows, field.type) if place is None else _cast(rows.column(place), field)
     )
     if not field.nullable and array.null_count:
         raise BackfillError(
@@ -179,7 +178,9 @@ def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
 
 def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
     if pa.types.is_struct(array.type) and pa.types.is_struct(field.type):
-        children = [_child(array, inner) for inner in field.type.fields]
+        inner = list(field.type.fields)
+        places = _places(array.type.names, inner)
+        children = [_child(array, *each) for each in zip(places, inner, strict=True)]
         return pa.StructArray.from_arrays(
             children, fields=list(field.type.fields), mask=array.is_null()
         )
@@ -226,12 +227,11 @@ def _elements(kind: pa.DataType) -> list[pa.DataType]:
     return [kind.value_type] if is_list else []
 
 
-def _child(array: pa.StructArray, field: pa.Field) -> pa.Array:
-    index = _position(array.type.names, field)
+def _child(array: pa.StructArray, place: int | None, field: pa.Field) -> pa.Array:
     child = (
         pa.nulls(len(array), field.type)
-        if index is None
-        else _cast(pc.struct_field(array, [index]), field)
+        if place is None
+        else _cast(pc.struct_field(array, [place]), field)
     )
     return child if field.nullable or not child.null_count else _filled(child, array, field)
 
@@ -253,9 +253,15 @@ def _filled(child: pa.Array, parents: pa.StructArray, field: pa.Field) -> pa.Arr
     return pc.if_else(there, child, anything[0])
 
 
-def _position(names: list[str], field: pa.Field) -> int | None:
-    """The column of this name or, without one, of a name that differs only in case, as in Spark."""
-    if field.name in names:
-        return names.index(field.name)
-    lowered = [name.lower() for name in names]
-    return lowered.index(field.name.lower()) if field.name.lower() in lowered else None
+def _places(given: list[str], wanted: list[pa.Field]) -> list[int | None]:
+    """Where each column is among those given: under its name or, without one, a name that differs
+    only in case, as in Spark, and that is no other column's own.
+    """
+    own = {field.name for field in wanted}
+    others = {
+        name.lower(): place for place, name in reversed(list(enumerate(given))) if name not in own
+    }
+    return [
+        given.index(field.name) if field.name in given else others.get(field.name.lower())
+        for field in wanted
+    ]

@@ -215,6 +215,12 @@ def test_columns_whose_names_differ_in_case_only_are_not_mixed_up() -> None:
     inner = table(s=StructType(NestedField(11, "k", LongType()), NestedField(12, "K", LongType())))
     given = batch(s=pa.array([{"K": 1, "k": 2}]))
     assert fit(given, inner).to_pylist() == [{"s": {"k": 2, "K": 1}}]
+    one = batch(k=pa.array(["lower"]), s=pa.array([{"K": 1}]))
+    both = table(K=StringType(), k=StringType(), s=inner.fields[0].field_type)
+    assert fit(one, both).to_pylist() == [{"K": None, "k": "lower", "s": {"k": None, "K": 1}}]
+    required = Schema(NestedField(1, "K", StringType(), required=True), *both.fields[1:])
+    (problem,) = mismatches(one.schema, required, "t")
+    assert problem.message == "column K of t is required, and the rows do not have it"
 
 
 REQUIRED = StructType(
