@@ -154,7 +154,8 @@ def _partitions(table: Table, output: Output, field: str) -> list[Problem]:
                 f"table {output.table} is partitioned by {part.transform}({source}), which cannot"
                 f" be written: {error}"
             )
-            problems.append(Problem(f"{field}.table", message, _fix(part)))
+            missing = isinstance(error, NotInstalledError)
+            problems.append(Problem(f"{field}.table", message, _fix(part, missing=missing)))
     for source_id, parts in sorted(table.spec().source_id_to_fields_map.items()):
         column = table.schema().find_column_name(source_id)
         if len(parts) > 1 and column is not None:
@@ -191,10 +192,11 @@ def _check_written(part: PartitionField, schema: Schema) -> None:
     part.transform.pyarrow_transform(source.field_type)(pa.array([], column))
 
 
-def _fix(part: PartitionField) -> str:
+def _fix(part: PartitionField, *, missing: bool) -> str:
+    """``missing``: whether it could be written with a library that is not installed."""
     if isinstance(part.transform, VoidTransform):
         return "make the column optional, or use a table that was never partitioned by it"
-    return "install pyiceberg-core, or partition the table in another way"
+    return f"{'install pyiceberg-core, or ' if missing else ''}partition the table in another way"
 
 
 def _irremovable(table: Table, output: Output, rows: WindowRows, field: str) -> list[Problem]:
