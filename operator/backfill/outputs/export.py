@@ -287,9 +287,12 @@ def check_exportable(output: Output, result: Result, staged_snapshot_id: int | N
         _check_own(place)
 
 
-def discard_unfinished(output: Output, result: Result) -> None:
+def discard_unfinished(output: Output, result: Result, *, undoing: bool = False) -> None:
     """Removes what an export has written that was not finished, or not undone to its end. One that
-    was finished stays.
+    has its manifest stays, and is finished if it was killed right after that.
+
+    Args:
+        undoing: whether it may be its undo that was killed.
 
     Raises:
         BackfillError: the directory cannot be accessed.
@@ -299,6 +302,8 @@ def discard_unfinished(output: Output, result: Result) -> None:
     place = ExportDirectory(output, result)
     if place.manifest() is None:
         place.remove(sorted(place.written()))
+    elif not undoing and SUCCESS not in place.names():
+        place.write(SUCCESS, ())
 
 
 class ExportUndo:

@@ -333,6 +333,20 @@ def test_a_published_export_outlives_its_backfill_whatever_became_of_its_manifes
     assert set(found(place)) == {"_SUCCESS"}
 
 
+def test_an_export_that_was_killed_before_its_end_has_one_when_its_backfill_is_deleted(
+    lake: Catalog, place: Path
+) -> None:
+    """Unless it was its undo that was killed: that has begun with the end."""
+    staged(lake)
+    export(exported_to(place), RESULT, None)
+    before = found(place)
+    (place / "_SUCCESS").unlink()
+    discard_unfinished(exported_to(place), RESULT, undoing=True)
+    assert found(place).keys() == before.keys() - {"_SUCCESS"}
+    discard_unfinished(exported_to(place), RESULT)
+    assert found(place) == before
+
+
 @cases("change", {"changed": Path.touch, "removed": Path.unlink})
 def test_files_that_somebody_has_changed_are_not_removed(
     lake: Catalog, place: Path, change: Callable[[Path], None]

@@ -25,6 +25,8 @@ class DiscardJob:
     workspace: Workspace | None
     exported: tuple[str, ...] = ()
     """Outputs whose exported files stay, whatever has become of their manifest."""
+    undoing: bool = False
+    """Whether an undo has begun."""
 
     @classmethod
     def of(cls, backfill: Backfill) -> Self:
@@ -32,13 +34,15 @@ class DiscardJob:
         metadata, status, location = backfill.metadata, backfill.status, backfill.status.workspace
         workspace = Workspace.of(backfill, location) if location else None
         exported = (each.name for each in published(status) if each.exported is not None)
+        undo = undoing(status) is not None
         return cls(
             metadata.namespace,
             metadata.name,
             backfill.spec,
             staged_outputs(backfill),
             workspace,
-            () if undoing(status) else tuple(exported),
+            () if undo else tuple(exported),
+            undo,
         )
 
     def run(self, on_progress: OnProgress) -> None:
@@ -67,7 +71,7 @@ class DiscardJob:
             if staged.output.name in self.exported:
                 continue
             try:
-                discard_unfinished(staged.output, staged.result)
+                discard_unfinished(staged.output, staged.result, undoing=self.undoing)
             except BackfillError as error:
                 problems.append(error)
         if self.workspace is not None:
