@@ -286,7 +286,8 @@ def test_a_reader_of_the_report_sees_which_rows_differ_and_in_what(
     samples = {
         (each["kind"], (each["result"] or each["production"])["id"]) for each in report["samples"]
     }
-    assert samples == {("different", "3"), ("different", "4"), ("missing", "6"), ("extra", "5")}
+    pairs = {("different", "3"), ("different", "4")}
+    assert samples == {*pairs, ("missing", "6"), ("extra", "5"), ("extra", "7")}
     four = next(
         each for each in report["samples"] if each["result"] and each["result"]["id"] == "4"
     )
@@ -416,6 +417,27 @@ def test_rows_with_one_key_at_several_times_are_counted_and_shown(
     report = json.loads(Path(compared.report).with_suffix(".json").read_bytes())
     assert {each["kind"] for each in report["samples"]} == {kind}
     assert sum(each[kind] for each in report["byTime"]) == 2
+
+
+def test_of_a_key_that_occurs_twice_the_rows_that_the_other_side_lacks_are_shown(
+    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show_lake_to_workers(spark, monkeypatch)
+    staged = some((1, 0, 1.0, 0, "us"), (1, 5, 2.0, 0, "us"), (2, 1, 7.0, 0, "us"))
+    production = some((1, 0, 1.0, 0, "us"), (1, 6, 2.001, 0, "us"))
+    production = pa.concat_tables([production, some(*[(2, 1, 7.0, 0, "us")] * 2)])
+    wish = {"keys": ["id"], "ignore": ["at"], "tolerance": {"amount": "0.01"}}
+    run, output = staged_and_production(lake, staged, production, tmp_path, **wish)
+    compared = compare_output(spark.newSession(), run, output, Clues())
+    assert (compared.matching, compared.different) == (2, 1), "tolerances are for single rows"
+    assert (compared.missing, compared.extra) == (1, 0)
+    report = json.loads(Path(compared.report).with_suffix(".json").read_bytes())
+    assert set(report["byColumn"].values()) == {0}, "pairs of unique keys only"
+    different, missing = report["samples"]
+    assert (different["kind"], missing["kind"]) == ("different", "missing")
+    assert (different["result"]["amount"], different["production"]["amount"]) == ("2.0", "2.001")
+    assert different["differs"] == ["amount"]
+    assert (missing["result"], missing["production"]["id"]) == (None, "2")
 
 
 def test_rows_are_found_again_by_their_numbers_wherever_they_are(

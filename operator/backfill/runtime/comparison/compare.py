@@ -29,9 +29,13 @@ _KEY = ("__key_1", "__key_2")
 _ROW, _BUCKET, _OURS, _THEIRS = "__row", "__bucket", "__ours", "__theirs"
 _PLACE = "__place"
 """From its highest bits: the stretch of time, the row's number, and whether it is the result's."""
+_AT = "__at"
+"""The earliest place of a row with a key."""
 _FIRST = ("__first_ours", "__first_theirs")
-"""The earliest place of a row with a key on either side, or null."""
+"""The earliest place of a row with a key on either side that the other one lacks, or null."""
 _PAIR, _KIND = "__backfill_pair", "__backfill_kind"  # beside the columns of a table
+_SINGLE = "__backfill_single"
+"""Whether the key is unique on both sides."""
 
 Kind = Literal["different", "missing", "extra"]
 _KINDS: Final[tuple[Kind, ...]] = ("different", "missing", "extra")
@@ -160,8 +164,8 @@ def _digested(side: Rows, of_result: int, wish: Wish) -> DataFrame:
 
 
 def _counted(both: DataFrame) -> DataFrame:
-    """By key, how often both sides have it, how many equal rows, and the first of each side. Keys
-    of which all rows match are counted together.
+    """By key, how often both sides have it, how many equal rows, and the first row of each side
+    that the other one lacks. Keys of which all rows match are counted together.
     """
     ours = F.col(_PLACE).bitwiseAND(1)
     firsts = (F.min(F.when(ours == of, F.col(_PLACE))) for of in (1, 0))
@@ -178,12 +182,14 @@ def _counted(both: DataFrame) -> DataFrame:
         F.sum(_OURS).alias(_OURS),
         F.sum(_THEIRS).alias(_THEIRS),
         F.sum(F.least(_OURS, _THEIRS)).alias("matching"),
-        *(F.min(name).alias(name) for name in _FIRST),
+        F.min(F.least(*_FIRST)).alias(_AT),
+        *(
+            F.min(F.when(F.col(more) > F.col(fewer), F.col(name))).alias(name)
+            for name, more, fewer in zip(_FIRST, (_OURS, _THEIRS), (_THEIRS, _OURS), strict=True)
+        ),
     )
-    matches = (F.col("matching") == F.col(_OURS)) & (F.col("matching") == F.col(_THEIRS))
-    bucket = F.shiftright(F.least(*_FIRST), NUMBER_BITS + 1).cast("int")
-    apart = (F.when(~matches, F.col(name)).alias(name) for name in _FIRST)
-    return by_key.groupBy(bucket.alias(_BUCKET), *apart).agg(
+    bucket = F.shiftright(_AT, NUMBER_BITS + 1).cast("int")
+    return by_key.groupBy(bucket.alias(_BUCKET), *_FIRST).agg(
         F.sum(_OURS).alias(_OURS),
         F.sum(_THEIRS).alias(_THEIRS),
         F.sum("matching").alias("matching"),
@@ -226,7 +232,7 @@ def _look_at(sides: tuple[Rows, Rows], counted: DataFrame, wish: Wish, found: Fo
     totals = found.counts
     if not (totals.different or totals.missing or totals.extra):
         return
-    keys = _looked_at(counted, wish).persist(StorageLevel.MEMORY_AND_DISK)  # the same twice
+    keys = _looked_at(counted).persist(StorageLevel.MEMORY_AND_DISK)  # the same twice
     try:
         _look_at_rows(sides, keys, wish, found)
     finally:
@@ -240,7 +246,7 @@ def _look_at_rows(sides: tuple[Rows, Rows], keys: DataFrame, wish: Wish, found: 
     differing = F.col("single") & F.array_contains("differs", True)
     gathered = pairs.groupBy(_BUCKET).agg(
         F.count_if(F.col("single") & ~differing).alias("within"),
-        F.array(*(F.count_if(F.col("differs")[number]) for number in numbers))
+        F.array(*(F.count_if(F.col("single") & F.col("differs")[number]) for number in numbers))
         .cast("array<bigint>")
         .alias("differing"),
         F.array(
@@ -255,27 +261,31 @@ def _look_at_rows(sides: tuple[Rows, Rows], keys: DataFrame, wish: Wish, found: 
     samples = F.filter(F.concat("pairs", "others"), F.isnotnull)
     shown = F.transform(samples, lambda sample: _in_words(sample, wish.schema))
     for row in gathered.select(_BUCKET, "within", "differing", shown.alias("samples")).collect():
-        counts = found.buckets[row[_BUCKET]]
-        counts.matching += row["within"]
-        counts.different -= row["within"]
+        if row["within"]:  # the other keys may have earlier rows, which match
+            counts = found.buckets[row[_BUCKET]]
+            counts.matching += row["within"]
+            counts.different -= row["within"]
         for name, count in zip(wish.compared, row["differing"], strict=True):
             found.columns[name] += count
         found.samples += [_sample(each, wish) for each in row["samples"]]
     found.samples = _some_of_each(found.samples)
 
 
-def _looked_at(counted: DataFrame, wish: Wish) -> DataFrame:
-    """The keys of which rows are read again: those of all pairs that differ, and some of which one
-    side lacks rows.
-    """
+def _looked_at(counted: DataFrame) -> DataFrame:
+    """The keys of which rows are read again: those of all pairs that differ, and some others."""
     apart = counted.where(_apart())
     pair = (F.col(_OURS) == 1) & (F.col(_THEIRS) == 1)
-    alone = (F.col(_OURS) == 0) | (F.col(_THEIRS) == 0) if wish.keys else F.lit(True)
-    keys = apart.where(pair).select(*_FIRST, F.lit("different").alias(_KIND))
-    for kind, more, fewer in (("missing", _THEIRS, _OURS), ("extra", _OURS, _THEIRS)):
-        lacking = apart.where(~pair & alone & (F.col(more) > F.col(fewer))).limit(MOST_SAMPLES)
-        keys = keys.unionAll(lacking.select(*_FIRST, F.lit(kind).alias(_KIND)))
-    return keys
+    ours, theirs = (F.col(name).isNotNull() for name in _FIRST)
+    kinds = {"different": ours & theirs, "missing": ~ours, "extra": ~theirs}
+
+    def of(kind: str, keys: DataFrame, *, single: bool) -> DataFrame:
+        return keys.select(*_FIRST, F.lit(kind).alias(_KIND), F.lit(single).alias(_SINGLE))
+
+    found = of("different", apart.where(pair), single=True)
+    for kind, is_kind in kinds.items():
+        some = apart.where(~pair & is_kind).limit(MOST_SAMPLES)
+        found = found.unionAll(of(kind, some, single=False))
+    return found
 
 
 def _pairs(sides: tuple[Rows, Rows], keys: DataFrame, wish: Wish) -> DataFrame:
@@ -287,23 +297,27 @@ def _pairs(sides: tuple[Rows, Rows], keys: DataFrame, wish: Wish) -> DataFrame:
         side.chosen(
             keys.withColumn("place", F.col(first))
             .where(F.col("place").isNotNull())
-            .select(number.alias(NUMBER), F.least(*_FIRST).alias(_PAIR), _KIND)
-        ).select(_PAIR, F.col(_KIND).alias(f"kind_{of}"), F.struct(*whole).alias(f"row_{of}"))
+            .select(number.alias(NUMBER), F.least(*_FIRST).alias(_PAIR), _KIND, _SINGLE)
+        ).select(
+            _PAIR,
+            F.col(_KIND).alias(f"kind_{of}"),
+            F.col(_SINGLE).alias(f"single_{of}"),
+            F.struct(*whole).alias(f"row_{of}"),
+        )
         for of, (side, first) in enumerate(zip(sides, _FIRST, strict=True))
     )
     places = {name: place for place, name in enumerate(wish.schema.names)}
-    kind = F.coalesce("kind_0", "kind_1")
-    single = kind == "different"
-    differs = (
-        single
-        & ~_equal(
-            F.col("row_0").getField(f"c{places[name]}"),
-            F.col("row_1").getField(f"c{places[name]}"),
-            wish.schema[name].dataType,
-            wish.tolerance.get(name),
-        )
-        for name in wish.compared
-    )
+    kind, single = F.coalesce("kind_0", "kind_1"), F.coalesce("single_0", "single_1")
+
+    def equal(name: str) -> Column:
+        one, other = (F.col(row).getField(f"c{places[name]}") for row in ("row_0", "row_1"))
+        of, tolerance = wish.schema[name].dataType, wish.tolerance.get(name)
+        exactly = _equal(one, other, of, None)
+        if tolerance is None:
+            return exactly
+        return F.when(single, _equal(one, other, of, tolerance)).otherwise(exactly)
+
+    differs = ((kind == "different") & ~equal(name) for name in wish.compared)
     # rows may be megabytes, and each task keeps some of every stretch of time
     shown = (
         F.when(F.col(f"row_{side}").isNotNull(), _short(f"row_{side}", wish.schema)).alias(
