@@ -133,8 +133,8 @@ def _pin_snapshot(
             Problem(
                 f"{field}.table",
                 f"table {name} has no snapshot: nothing was ever written to it",
-                "name the table that has the rows; if this source is meant to be empty, commit an"
-                " append without rows to the table",
+                "name the table that has the rows; if it is meant to be empty, commit an append"
+                " without rows to it",
             )
         )
     if wish.id is not None:
