@@ -413,6 +413,10 @@ REFUSED_EFFECTS = {
         'batch.createOrReplaceTempView("v")\n    batch.sparkSession.sql("insert into audit select * from v")',
         "foreachBatch writes to audit (spark.sql (INSERT)), which is the table or name of no output",
     ),
+    "a statement that inserts twice": (
+        'batch.createOrReplaceTempView("v")\n    batch.sparkSession.sql("from v insert into copies select * where id > 9 insert into audit select *")',
+        "foreachBatch writes to copies with spark.sql (INSERT), which is a part of another statement",
+    ),
     "a statement that replaces a directory": (
         "batch.sparkSession.sql(\"insert overwrite directory '/nowhere' using parquet select 1\")",
         "foreachBatch runs an SQL statement (InsertIntoDir)",

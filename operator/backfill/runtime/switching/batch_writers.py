@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.merge import MergeIntoWriter
 from pyspark.sql.readwriter import DataFrameWriter, DataFrameWriterV2
 
-from backfill.api.errors import Problem, UnsupportedProgram
+from backfill.api.errors import BadInput, Problem, UnsupportedProgram
 from backfill.runtime.catalyst import save
 from backfill.runtime.switching.batch_function import (
     BatchInProgress,
@@ -66,6 +66,12 @@ def write_statement(
         with not_the_function():
             rows = rows.toDF(*statement.columns)
     batch.write(rows, Destination(statement.table, how, statement.by_position, keys=statement.keys))
+
+
+def refuse_part(batch: BatchInProgress, part: Statement, how: str) -> BadInput:
+    """Ends the run because of a statement within another one. Returns the error, to be raised."""
+    problem = "is a part of another statement: run it as one of its own"
+    return batch.refuse(_not_redirected(replace(part, problem=problem), how))
 
 
 class BatchMerge(MergeIntoWriter):

@@ -33,7 +33,7 @@ from backfill.runtime.switching.batch_function import (
     within,
 )
 from backfill.runtime.switching.batch_statements import statement_of
-from backfill.runtime.switching.batch_writers import write_statement
+from backfill.runtime.switching.batch_writers import refuse_part, write_statement
 
 _EVENTS: dict[str, tuple[Effect, str]] = {
     "socket.connect": ("Connections", "connects to {}"),
@@ -214,6 +214,7 @@ def _redirected(spark: SparkSession, plan: JavaObject, values: Any) -> DataFrame
     with not_the_function():
         statement = statement_of(plan, spark)
         if statement is None:
+            _check_parts(batch, plan, spark)
             return None
         if not batch.takes(statement.table) and batch.allows("Statements"):
             return None
@@ -221,6 +222,16 @@ def _redirected(spark: SparkSession, plan: JavaObject, values: Any) -> DataFrame
     write_statement(batch, rows, statement, f"spark.sql ({statement.how})")
     with not_the_function():
         return spark.createDataFrame([], "num_affected_rows long")
+
+
+def _check_parts(batch: BatchInProgress, plan: JavaObject, spark: SparkSession) -> None:
+    """Refuses statements with parts that write an output, as one that inserts into several tables:
+    allowed effects do not include that.
+    """
+    parts = (statement_of(node, spark) for node in nodes_of(plan))
+    writing = next((each for each in parts if each and batch.takes(each.table)), None)
+    if writing is not None:
+        raise refuse_part(batch, writing, f"spark.sql ({writing.how})")
 
 
 def _effect(spark: SparkSession, plan: JavaObject) -> str | None:
