@@ -5,8 +5,8 @@ BackfillError
 │   ├── InvalidManifest      the file or a resource in it (YAML, unknown field, a field's value)
 │   ├── InvalidPlanInput     the tables do not allow the plan (table, column, statistics, snapshot)
 │   │   └── InputAwaited     rows are missing from the tables, and are waited for
-│   ├── SpecChanged          a Backfill of this name exists with another spec or
-program │   └── UnsupportedProgram   the application does something a backfill cannot redirect
+│   ├── SpecChanged          a Backfill of this name exists with another spec or program
+│   └── UnsupportedProgram   the application does something a backfill cannot redirect
 │       └── BatchResultsDiffer  batch jobs have computed the same results differently
 ├── ControllerRunning        another process works on this Backfill
 ├── PlanCorrupt              a stored plan is lost, or does not match its header
@@ -98,7 +98,7 @@ class UnsupportedProgram(BadInput):
 
 
 class BatchResultsDiffer(UnsupportedProgram):
-    """Batch jobs that have computed the same results of a query have not found the same."""
+    """Batch jobs that have computed the same results of a query disagree."""
 
 
 class ControllerRunning(BackfillError):

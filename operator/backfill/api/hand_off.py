@@ -1,4 +1,4 @@
-"""Handing over, in spec and status of a Backfill: the state that history has built goes on with
+"""Handing over, in spec and status of a Backfill: the state that history has built continues with
 live traffic.
 """
 

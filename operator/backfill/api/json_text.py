@@ -1,9 +1,8 @@
 """Reads JSON that somebody else wrote: it may be nested as deeply as its size allows, and have as
 many values.
 
-Python's own reader takes as many levels as the interpreter does: a thousand by default, 1,500 in
-3.12 whatever it is asked for. The reader here takes the same number everywhere, and so does
-pydantic, whose reader it is.
+Python's own reader takes as many levels as the interpreter does: a thousand by default, always
+1,500 in 3.12. This one is pydantic's, and both take the same number of levels everywhere.
 """
 
 import re
@@ -61,8 +60,8 @@ def within_bounds(text: bytes) -> bytes:
 def is_within(value: object, *, levels: int, values: int) -> bool:
     """Whether a value is complete and small enough.
 
-    It must have no part that was cut, and at most so many levels of lists and mappings, and so many
-    values.
+    It must have no part that was cut, and at most this many levels of lists and mappings, and this
+    many values.
     """
     level = number = 0
     here: list[Any] = [value]

@@ -35,7 +35,7 @@ MOST_EFFECTS: Final = 5
 
 LIVE: Final = "Live"
 LIVE_END: Final = datetime(9999, 12, 30, tzinfo=UTC)
-"""The end of a window that goes on with live traffic: later than any row."""
+"""The end of a window that live traffic follows: later than any row."""
 
 
 def _parse_end(value: object) -> datetime:

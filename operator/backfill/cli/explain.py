@@ -67,7 +67,7 @@ def warnings(backfill: Backfill, query: ExplainedQuery) -> list[str]:
 
 
 def _kept(backfill: Backfill, query: ExplainedQuery) -> str:
-    """What of the rows that a stream changes is its result."""
+    """Which of the rows that a stream changes are its result."""
     if query.output_mode == "complete":
         return "what its last micro-batch gives, in output mode complete"
     keys = next(each.keys for each in backfill.spec.outputs if each.name == query.output)

@@ -170,7 +170,7 @@ def _of_export(exported: ExportStatus) -> str:
 
 
 def _hand_off(handed: HandOffStatus | None) -> list[RenderableType]:
-    """Where history ends and where live traffic goes on, and how far behind that is."""
+    """Where history ends, where live traffic continues, and how far behind that is."""
     if handed is None:
         return []
     rows = []

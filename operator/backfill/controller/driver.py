@@ -151,7 +151,7 @@ def _hand_off(backfill: Backfill, production_conf: Mapping[str, str]) -> HandOff
 
 def shuffle_partitions(backfill: Backfill, production_conf: Mapping[str, str]) -> str | None:
     """Number of shuffle partitions that history is read with unless the program sets another, since
-    its state keeps them; None if any number does.
+    its state keeps them; None if any number will do.
     """
     wanted = backfill.spec.hand_off
     if wanted is None or wanted.state_partitions is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:  # commands need no more of this than the error, and are to start quickly
+if TYPE_CHECKING:  # commands need only the error of this module, and must start quickly
     from collections.abc import Iterator, Set
 
     from backfill.api.backfill import Backfill
@@ -72,7 +72,7 @@ class Channel(Protocol):
 
 
 class LiveApplication(Protocol):
-    """The live SparkApplication of one Backfill, which goes on with its state."""
+    """The live SparkApplication of one Backfill, which continues with its state."""
 
     def start(self, backfill: Backfill) -> None:
         """Creates it. One that is there already from an earlier try is kept."""

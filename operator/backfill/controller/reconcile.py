@@ -272,7 +272,7 @@ class Reconciler:
     def _record(self, recorded: BackfillStatus, decision: Decision) -> None:
         """Writes progress at intervals, and everything else at once, before it is acted on."""
         status, now = decision.status, self._monotonic()
-        self._withheld = None  # what cannot be recorded is not so
+        self._withheld = None  # if it cannot be recorded, it is discarded
         if status == recorded:
             return
         due = now - self._recorded_at >= self._progress_every_seconds or decision.next.at_rest

@@ -271,7 +271,7 @@ def _immutable_fields() -> Iterator[Rule]:
 
 
 def _approval_stays() -> Rule:
-    """Whoever may edit a Backfill may ask for approval, and not waive it."""
+    """An editor of a Backfill may require approval, but not waive it."""
     needs = (
         "(has(o.publish) && has(o.publish.approval)) ? o.publish.approval == 'Manual' :"
         " has(o.publish) && has(o.publish.mode) && o.publish.mode in ['Replace', 'Upsert'] &&"

@@ -13,7 +13,7 @@ _SCHEMES: Final = frozenset(
 """Schemes of locations that are opened for others."""
 
 
-class OutOfReach(ValueError):  # noqa: N818 - what it is for whoever asked
+class OutOfReach(ValueError):  # noqa: N818 - what it is for the caller
     """Something that this process does not do for others. ``str()`` says what and why, and repeats
     nothing of a server.
     """

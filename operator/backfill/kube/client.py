@@ -144,9 +144,6 @@ class Cluster:
 
         ``essence`` reduces each object to what is kept; at most one page of whole objects is in
         memory.
-
-        ``essence`` is what to keep of each; no more than a page of whole objects is in memory at a
-        time.
         """
         items: list[Manifest] = []
         more = ""
@@ -200,8 +197,7 @@ class Cluster:
     def apply(
         self, resource: Resource, manifest: Manifest, *, manager: str, subresource: str = ""
     ) -> Manifest:
-        """Server-side apply: the manager takes over the fields of the manifest,
-        whoever managed them.
+        """Server-side apply: the manager takes over the fields of the manifest from other managers.
 
         With ``metadata.resourceVersion`` (and ``uid``), only that version is changed.
 

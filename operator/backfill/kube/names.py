@@ -24,7 +24,7 @@ UID_LABEL: Final = f"{GROUP}/uid"
 earlier Backfill of the same name.
 """
 LIVE_LABEL: Final = f"{GROUP}/live"
-"""Label of a live SparkApplication, which outlives the Backfill whose state it goes on with."""
+"""Label of a live SparkApplication, which outlives the Backfill whose state it continues with."""
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "backfill-operator"
 FINALIZER: Final = f"{GROUP}/cleanup"

@@ -20,7 +20,7 @@ class Throttle:
         sleep: Callable[[float], None] = time.sleep,
     ):
         """``burst`` is the size of the bucket:
-        so many requests may be made at once after a pause.
+        that many requests may be made at once after a pause.
         """
         self._per_second = per_second
         self._burst = burst

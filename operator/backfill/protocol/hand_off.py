@@ -1,5 +1,5 @@
 """What controller and driver say to each other about a hand-off: the state that history has built
-goes on with live Kafka.
+continues with live Kafka.
 """
 
 from typing import Annotated, Final
@@ -18,7 +18,7 @@ of a live application.
 """
 MOST_QUERIES: Final = 64
 MOST_SHOWN_PARTITIONS: Final = 256
-"""Offsets in a report are those of so many partitions: a status has room for no more."""
+"""A report has the offsets of this many partitions: a status has room for no more."""
 
 
 _MOST_DIGITS = 10

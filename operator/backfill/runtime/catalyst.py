@@ -1,9 +1,9 @@
 """Plans and expressions of Spark's JVM: how they are read, made and run.
 
-Spark promises none of what is used here, and another version may need something else. What the
-rest of the runtime knows of plans are the names and fields of their nodes; how these are reached,
-put together and evaluated is here only. :mod:`backfill.runtime.batch.self_test` tries it before
-the first query depends on it.
+Spark promises none of what is used here, and another version may need something else. The rest of
+the runtime knows only the names and fields of a plan's nodes; how these are reached, put together
+and evaluated is known only here. :mod:`backfill.runtime.batch.self_test` tries it before the first
+query depends on it.
 """
 
 import re
@@ -120,11 +120,10 @@ def with_values(
 
 
 def sized(frame: DataFrame, size_bytes: int) -> DataFrame:
-    """The same rows, which Spark takes for this much.
+    """The same rows, which Spark assumes to have this size.
 
-    It takes what a Python function gives for as much as the function was given, so that this is how
-    to say how much a function gives: for little, Spark would hand all of it to every executor for a
-    join.
+    It assumes that a Python function returns as much as it was given, so this is how to say how
+    much one returns: if that is little, Spark would send all of it to every executor for a join.
     """
     spark, jvm = frame.sparkSession, _jvm(frame.sparkSession)
     nothing = jvm.scala.Option.empty()
@@ -149,7 +148,7 @@ def sized(frame: DataFrame, size_bytes: int) -> DataFrame:
 
 
 def size_bytes(frame: DataFrame) -> int:
-    """How much Spark takes the rows for."""
+    """The size that Spark assumes for the rows."""
     return int(str(frame._jdf.queryExecution().analyzed().stats().sizeInBytes()))
 
 
@@ -161,11 +160,11 @@ def column_of(spark: SparkSession, expression: JavaObject) -> Column:
 
 
 def observing(spark: SparkSession, plan: JavaObject, name: str, *metrics: Column) -> JavaObject:
-    """A batch plan that hands on its rows and observes aggregates of them.
+    """A batch plan that passes on its rows and observes aggregates of them.
 
     Nothing is pushed through it from above, so that the rows are those of the plan itself. The
-    metrics belong to the job that computed the rows, so that two jobs at once, and two tries of a
-    job, have their own.
+    metrics belong to the job that computed the rows, so that two concurrent jobs, and two tries of
+    a job, have their own.
 
     Args:
         name: of the metrics, of which no other node of the job's plan has the same.
@@ -196,7 +195,7 @@ def is_any_of(spark: SparkSession, node: JavaObject, classes: Iterable[str]) -> 
 
 
 def save(frame: DataFrame, form: str, mode: str, options: Mapping[str, str]) -> None:
-    """Writes rows by Spark's own writer, whatever stands in for it in PySpark."""
+    """Writes rows by Spark's own writer, even if it is replaced in PySpark."""
     writer = frame._jdf.write().format(form).mode(mode)
     for key, value in options.items():
         writer = writer.option(key, value)
@@ -209,15 +208,15 @@ def clock_pattern(spark: SparkSession) -> JavaObject:
 
 
 def copied(spark: SparkSession) -> SparkSession:
-    """A copy of a session with its views, functions and properties, which no later change of the
-    session reaches.
+    """A copy of a session with its views, functions and properties. Later changes of the session do
+    not affect it.
     """
     return SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
 
 
 @contextmanager
 def active(spark: SparkSession) -> Iterator[None]:
-    """Makes a session the thread's active one, and then the one that was."""
+    """Makes a session the thread's active one, and restores the previous one afterwards."""
     sessions = SparkSession._get_j_spark_session_class(_jvm(spark))
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
@@ -241,7 +240,7 @@ def heap_bytes(spark: SparkSession) -> int:
 
 
 def corrupt_record_column(spark: SparkSession) -> str:
-    """The name of the column for text that is no record."""
+    """The name of the column for text that is not a record."""
     return str(spark._jsparkSession.sessionState().conf().columnNameOfCorruptRecord())
 
 

@@ -1,8 +1,8 @@
 """Java, started while this process still loads its own libraries, which takes a second.
 
 PySpark starts it with the first SparkContext, for the properties and in the environment that the
-program has given it. Most programs change nothing of what is known before; otherwise Java is
-started once more, as PySpark does it.
+program has given it. Most programs change none of these; otherwise Java is started once more, as
+PySpark does it.
 """
 
 import logging

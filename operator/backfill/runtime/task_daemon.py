@@ -32,8 +32,8 @@ def main(runs: str) -> None:
 
 
 def _draw_other_numbers() -> None:
-    """Makes NumPy's own generator start anew, as Python does with its own: pandas loads it, and
-    functions of the program would draw the same random numbers in each process.
+    """Seeds NumPy's own generator again, as Python does with its own: pandas loads it, and
+    otherwise functions of the program would draw the same random numbers in each process.
     """
     random = sys.modules.get("numpy.random")
     if random is not None:

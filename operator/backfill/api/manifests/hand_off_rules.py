@@ -14,7 +14,7 @@ _MARGIN: Final = "startingTimestampMargin"
 
 
 def live_goes_with_hand_off(parts: Parts) -> Iterator[Problem]:
-    """A window ends where live traffic goes on, and only then."""
+    """``end: Live`` and ``handOff`` are only valid together."""
     if parts.window is None or parts.window.live == parts.hands_over:
         return
     if parts.window.live:
@@ -63,7 +63,7 @@ def hand_off_keeps_state(parts: Parts) -> Iterator[Problem]:
             " newest time yet",
             "set it to the longest time that ingestion may have been behind Kafka, such as 30m",
         )
-    # of a hand-off that cannot be read, other problems are reported
+    # the problems of a hand-off that cannot be read are reported elsewhere
     by_time = wanted is None or parts.by_time
     for n, source in enumerate(parts.sources):
         yield from _continues_in_kafka(f"spec.sources[{n}]", source, by_time=by_time)
@@ -75,7 +75,7 @@ def hand_off_keeps_state(parts: Parts) -> Iterator[Problem]:
 
 
 def _continues_in_kafka(field: str, source: Source | None, *, by_time: bool) -> Iterator[Problem]:
-    """Every partition of a source must go on at the offset after its last row, or ``by_time``."""
+    """Every partition of a source must continue at the offset after its last row or ``by_time``."""
     if source is None:
         return
     for column in ("partition", "offset"):
@@ -103,7 +103,7 @@ def _continues_in_kafka(field: str, source: Source | None, *, by_time: bool) -> 
 
 
 def _may_grow(field: str, source: Source | None) -> Iterator[Problem]:
-    """Only rows whose offsets are known are certain to follow on those that were read."""
+    """Only rows whose offsets are known are certain to follow those that were read."""
     if source is None:
         return
     if not source.kafka.identifies_records:
@@ -123,7 +123,7 @@ def _may_grow(field: str, source: Source | None) -> Iterator[Problem]:
 
 
 def _has_no_end(field: str, output: Output | None) -> Iterator[Problem]:
-    """The live application goes on writing where the result ends, which is not at one time."""
+    """The result has no end: the live application continues to write."""
     if output is None:
         return
     if output.publish.mode is PublishMode.REPLACE:
@@ -141,7 +141,7 @@ def _has_no_end(field: str, output: Output | None) -> Iterator[Problem]:
 
 
 def live_application_has_its_own_name(parts: Parts) -> Iterator[Problem]:
-    """It is another one than that of ``applicationRef``."""
+    """Its name differs from that of ``applicationRef``."""
     if parts.hand_off is None or parts.hand_off.start != "Deploy":
         return
     if parts.hand_off.name is not None and parts.hand_off.name == parts.application:

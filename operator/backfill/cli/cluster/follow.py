@@ -105,7 +105,7 @@ def _in_lines(lines: Lines, console: Console, place: Place) -> _Show:
 
 
 def patiently(look: Callable[[], _Found]) -> _Found:
-    """What is found once the API server answers; says that it does not."""
+    """What is found, once the API server answers. Until then, says once that it does not."""
     told = False
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The application: of a file or a cluster, and as it stands beside the proposal."""
+"""The application, from a file or a cluster, and its manifest beside the proposal."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +34,7 @@ def given_application(given: str, main_file: Path | None, namespace: str | None)
     place of its main program.
 
     Raises:
-        BadInput: there is none, or not one in the file, or no such main program.
+        BadInput: there is none, the file has none or several, or there is no such main program.
         BackfillError: there is no cluster, or it cannot be asked.
     """
     if main_file is not None and not main_file.is_file():
@@ -107,8 +107,8 @@ def _with_main_program(document: Document, main_file: Path, *left_out: str) -> D
 
 
 def application_text(given: Given, output: Path | None) -> str:
-    """The application's manifest, with the paths that it needs where the result is. What is printed
-    is taken to be kept in the current directory.
+    """The application's manifest, with paths that are valid where the result is written. Printed
+    output is assumed to be kept in the current directory.
     """
     base = given.base.resolve()
     place = Path.cwd() if output is None else output.resolve().parent
@@ -118,7 +118,7 @@ def application_text(given: Given, output: Path | None) -> str:
 
 
 def _with_paths(document: Document, base: Path) -> Document:
-    """The resource with the paths of its program's files in full."""
+    """The resource with absolute paths of its program's files."""
 
     def located(given: JsonValue) -> JsonValue:
         if isinstance(given, list):

@@ -13,7 +13,7 @@ _INVALID_IN_NAME = re.compile(r"[^-_.A-Za-z0-9]+")
 
 
 def rank_of(wanted: str, table: str) -> int | None:
-    """How well a table's name is that of a topic or query, the least is best; None: not at all."""
+    """How well a table's name matches that of a topic or query, 0 being best; None if not."""
     _, *names = table.split(".")
     full, last = normal("_".join(names)), normal(names[-1])
     whole, part = normal(wanted), normal(re.split(r"[./]", wanted.rstrip("/"))[-1])
@@ -23,7 +23,7 @@ def rank_of(wanted: str, table: str) -> int | None:
 
 
 def normal(name: str) -> str:
-    """A name in lower case, with ``_`` for all between its words."""
+    """A name in lower case, with ``_`` between its words."""
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
@@ -33,7 +33,7 @@ def valid_name(text: str) -> str:
 
 
 def uniquely_named(each: Sequence[_Named]) -> list[_Named]:
-    """The same, in which the second one of a name has a number behind it."""
+    """The same, with a number after a name that is taken."""
     found: dict[str, _Named] = {}
     for one in each:
         names = (f"{one.name[:60]}-{number}" for number in count(2))

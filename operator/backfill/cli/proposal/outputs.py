@@ -1,5 +1,5 @@
 """Which tables stand for what a program writes, and what their columns are for. By names and
-columns only: whatever rests on a name alone is said to.
+columns only: a comment marks what rests on a name alone.
 """
 
 import re
@@ -40,8 +40,8 @@ def outputs_of(survey: Survey, lake: Lake) -> tuple[list[ProposedOutput], list[C
 
 
 def _of_distinct_tables(outputs: Sequence[ProposedOutput]) -> list[ProposedOutput]:
-    """The same, in which unknown tables have names of their own: two outputs cannot have one table,
-    and no output that of a source.
+    """The same, with different names for unknown tables: two outputs cannot have the same table,
+    nor can an output have that of a source.
     """
     first = f"{UNKNOWN_TABLE}_written"
     names = chain((first,), (f"{first}_{number}" for number in count(2)))

@@ -1,4 +1,4 @@
-"""What is proposed: sources and outputs, each value with what is to be said of it."""
+"""What is proposed: sources and outputs, each value with its comments."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ class Lake(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A value of the manifest, with what is to be said of it."""
+    """A value of the manifest, with its comments."""
 
     value: str
     why: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class ProposedOutput:
     query: SurveyedQuery
     table: Chosen
     timestamp_column: Chosen | None
-    """None where no column tells the time of a row."""
+    """None where no column has the time of a row."""
     keys: Chosen | None = None
     """Columns with commas between them; None where they are unknown and need not be known."""
 

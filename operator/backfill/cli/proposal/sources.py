@@ -1,5 +1,5 @@
 """Which tables stand for the topics that a program reads, and what their columns are for. By names
-and columns only: whatever rests on a name alone is said to.
+and columns only: a comment marks what rests on a name alone.
 """
 
 import difflib
@@ -35,7 +35,7 @@ def source_of(
     columns = lake.columns(table.value)
     value = _value_column(read, columns)
     events = _event_columns(read, survey, columns)
-    # of a table, all columns are there for the program; what it takes the time from is not arrival
+    # the program may use all columns of a table; its event time is not the time of arrival
     whole = read.kind == "Table" or (read.kind == "Named" and not read.fields)
     used = set(events) if whole else {each.lower() for each in read.fields}
     arrival, unit = _arrival_column(columns, {each.lower() for each in used}, events, value)

@@ -120,7 +120,7 @@ def default_conf(launch: Launch) -> dict[str, str]:
     executors = launch.backfill.spec.scaling.max_executors
     return {
         "spark.decommission.enabled": "true",
-        # executors that are removed hand on their blocks,
+        # executors that are removed pass on their blocks,
         "spark.storage.decommission.enabled": "true",
         # check for new ones afterwards, and end;
         "spark.storage.decommission.replicationReattemptInterval": "5s",

@@ -94,7 +94,7 @@ def obstacles_of(
 
 
 def name_taken(name: str) -> Problem:
-    """The problem of a live application whose name another one has."""
+    """The problem of a live application whose name is taken."""
     return Problem(
         "spec.handOff.name",
         f"SparkApplication {name} already exists and does not belong to this Backfill",

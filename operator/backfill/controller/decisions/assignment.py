@@ -55,7 +55,7 @@ def assignment(observed: Observed, attempt: int) -> SplitAssignmentSpec:
 
 
 def most_read(observed: Observed) -> int:
-    """How many steps may be read at most. The flush follows on the last one, so that one is held
+    """How many steps may be read at most. The flush follows the last one, which is therefore held
     back while history may still be extended.
     """
     handed = observed.backfill.status.hand_off

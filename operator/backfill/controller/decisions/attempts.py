@@ -18,7 +18,7 @@ from backfill.controller.decisions.status_draft import Draft, Outcome
 from backfill.controller.driver import DriverState
 
 END_LIMIT = timedelta(minutes=2)
-"""A driver that still runs so long after it was killed needs a person:
+"""A driver that still runs this long after it was killed needs a person:
 no other attempt may run beside it.
 """
 LOOK_SECONDS = 10.0

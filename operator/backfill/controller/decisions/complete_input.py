@@ -25,7 +25,7 @@ def incomplete_input(
     """Why rows of production must not be replaced: sources that lack rows. Empty if no output does
     so, or where that is allowed.
 
-    A source of which it is unknown is no problem: many tables can tell nothing of what they lack.
+    A source of which that is unknown is no problem: many tables do not show what they lack.
     """
     modes = " and ".join(sorted(_replacing(spec)))
     if not modes:

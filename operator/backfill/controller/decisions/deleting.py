@@ -103,7 +103,7 @@ def _let_go(observed: Observed, draft: Draft) -> Next:
         f"Possibly left behind: {left}. Remove it by hand."
     )
     draft.condition(_SUCCEEDED, "False", Reason.CLEANUP_INCOMPLETE, message)
-    # a driver that is left goes with its owner
+    # a driver that is left is deleted with its owner
     return Next(actions=(RemoveResource(),), at_rest=True)
 
 

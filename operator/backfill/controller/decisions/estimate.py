@@ -17,7 +17,7 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 def by_earlier_runs(
     wanted: Backfill, bytes_to_read: int, others: Iterable[Backfill]
 ) -> MeasuredEstimate | None:
-    """The estimate for a Backfill whose plan reads so many bytes; None without earlier runs.
+    """The estimate for a Backfill whose plan reads this many bytes; None without earlier runs.
 
     The latest five count that have read everything, and not less than a hundredth of these bytes,
     are of the same application in the same namespace, and have the same ``execution`` and

@@ -1,4 +1,4 @@
-"""After publishing: the state goes on with live traffic."""
+"""After publishing: the state continues with live traffic."""
 
 from datetime import timedelta
 
@@ -39,14 +39,14 @@ def hand_over(observed: Observed, draft: Draft) -> Next | None:
 
 
 def with_report(handed: HandOffStatus | None, report: HandOffReport) -> HandOffStatus:
-    """The status with what a driver has reported: how long Kafka keeps what follows on history,
-    what is read twice, and complete checkpoints.
+    """The status with what a driver has reported: how long Kafka keeps what follows history, what
+    is read twice, and complete checkpoints.
     """
     before = handed or HandOffStatus()
     kept = [each.kept_until for each in report.sources if each.kept_until is not None]
     starts = {each.starting_timestamp for each in report.sources}
     repeated = set(report.repeated_in)
-    if not report.written:  # queries start one after the other, in each attempt anew
+    if not report.written:  # queries start one after the other, again in each attempt
         starts.add(before.starting_timestamp)
         repeated.update(before.repeated_in or ())
     before_reading = {
@@ -82,7 +82,7 @@ def with_report(handed: HandOffStatus | None, report: HandOffReport) -> HandOffS
 
 
 def retention_warning(status: BackfillStatus) -> str:
-    """That Kafka may remove what follows on history before history is read; otherwise empty."""
+    """That Kafka may remove what follows history before history is read; otherwise empty."""
     until = status.hand_off.kept_until if status.hand_off else None
     done = status.progress.eta
     if until is None or done is None or done <= until:
@@ -108,7 +108,7 @@ def repeats_warning(status: BackfillStatus) -> str:
 
 
 def history_remark(status: BackfillStatus) -> str:
-    """Where history ends, once it does not go on with newer rows; otherwise empty."""
+    """Where history ends, once it is no longer extended; otherwise empty."""
     handed = status.hand_off
     if handed is None or handed.history_end is None or handed.complete_because is None:
         return ""
@@ -175,7 +175,7 @@ def _record(observed: Observed, draft: Draft, name: str) -> None:
 
 
 def _as_it_goes_on(query: HandedOverQuery, report: LiveReport | None) -> HandedOverQuery:
-    """A query with what its driver reports; one that has ended is behind by an unknown time."""
+    """A query with what its driver reports; how far behind one is that has ended is unknown."""
     reported = report.queries if report is not None else ()
     found = next((each for each in reported if _is_same(query, each)), None)
     if found is None:
@@ -189,7 +189,7 @@ def _as_it_goes_on(query: HandedOverQuery, report: LiveReport | None) -> HandedO
 
 
 def _is_same(query: HandedOverQuery, live: LiveQuery) -> bool:
-    """Whether a query of the live application goes on with a state: by its ID, or else its name."""
+    """Whether a query of the live application continues with a state: by its ID, else its name."""
     if query.query_id and live.query_id:
         return query.query_id == live.query_id
     return query.name == live.query

@@ -28,7 +28,7 @@ def how_run(output: OutputStatus, window: Window) -> str:
 def too_short(back: float | None, ahead: float | None, window: Window) -> list[str]:
     """Warnings about a ``warmUp`` or ``drain`` shorter than what results depend on.
 
-    Results depend on rows up to so many seconds before and after them; None if that is unknown.
+    Results depend on rows up to this many seconds before and after them; None if that is unknown.
     """
     found = []
     if back is not None and window.warm_up.total_seconds() < back:

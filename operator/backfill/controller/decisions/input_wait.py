@@ -18,7 +18,7 @@ _LONGEST: Final = timedelta(minutes=5)
 
 
 def awaits(observed: Observed, draft: Draft) -> bool:
-    """Whether to wait, or to go on waiting, if rows are missing."""
+    """Whether to wait, or to keep waiting, if rows are missing."""
     wait = draft.status.input_wait
     return bool(observed.backfill.spec.wait_for_input) and (
         wait is None or observed.now < _until(observed, wait)

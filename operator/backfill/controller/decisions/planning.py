@@ -165,7 +165,7 @@ def _hand_off(spec: BackfillSpec, header: PlanHeader) -> HandOffStatus | None:
     end = from_us(header.inputs.end_us)
     if spec.hand_off is None or spec.hand_off.max_distance is None:
         return HandOffStatus(history_end=end)
-    if header.steps == 1:  # Spark commits a batch of nothing where none is released
+    if header.steps == 1:  # if no step is released, Spark commits an empty batch
         why = "it is read in one step, which cannot be held back"
         return HandOffStatus(history_end=end, complete_because=why)
     return HandOffStatus(history_end=end, growing=True)

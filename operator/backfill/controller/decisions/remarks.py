@@ -38,7 +38,7 @@ def _idle_anywhere(spec: BackfillSpec) -> Iterator[str]:
     policy = spec.ordering.policy
     given = spec.ordering.allowed_lateness != type(spec.ordering)().allowed_lateness
     unused = policy in {OrderingPolicy.EXACT, OrderingPolicy.UNORDERED}
-    # batch jobs read so much earlier, whatever the policy is
+    # batch jobs read this much earlier under any policy
     if given and unused and spec.execution == "Streaming":
         yield f"spec.ordering.allowedLateness with policy {policy}"
 
@@ -56,7 +56,7 @@ def _idle_of_a_hand_off(spec: BackfillSpec) -> Iterator[str]:
 
 
 def _by_time(spec: BackfillSpec) -> list[str]:
-    """Names of the sources that a hand-off goes on with by time."""
+    """Names of the sources that a hand-off continues by time."""
     return [each.name for each in spec.sources if not each.kafka.identifies_records]
 
 

@@ -55,7 +55,7 @@ def run(observed: Observed, draft: Draft) -> Next:
 
 
 def _prepare_attempt(observed: Observed, draft: Draft) -> Next:
-    draft.remove_condition(ConditionType.PUBLISHED)  # what was said of a result is to be seen anew
+    draft.remove_condition(ConditionType.PUBLISHED)  # what it said of a result may have changed
     status = draft.status
     if status.next_attempt_at is not None and status.next_attempt_at > observed.now:
         return Next(requeue_seconds=(status.next_attempt_at - observed.now).total_seconds())

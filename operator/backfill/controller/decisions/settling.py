@@ -18,7 +18,7 @@ _RUNNING = ConditionType.RUNNING
 def settle(observed: Observed, draft: Draft) -> Next:
     """Counts the staged rows with a job, and records them."""
     draft.condition(_RUNNING, "True", Reason.REPLAYING, "all steps committed; counting staged rows")
-    draft.remove_condition(ConditionType.PUBLISHED)  # where it failed before and is tried anew
+    draft.remove_condition(ConditionType.PUBLISHED)  # set by a failure before this retry
     counted = work(observed, draft, SettleJob(staged_outputs(observed.backfill)), _RUNNING)
     if isinstance(counted, Next):
         return counted
@@ -36,7 +36,7 @@ def settle(observed: Observed, draft: Draft) -> Next:
 def _record(draft: Draft, result: object, window: Window) -> None:
     """Records the staged rows, and what is missing from them.
 
-    Whoever approves the result must know that before it is published.
+    A person who approves the result must know that before it is published.
     """
     if not isinstance(result, SettleResult):
         raise TypeError(f"a settle job gave {type(result).__name__}")

@@ -85,7 +85,7 @@ def _stopped(observed: Observed, draft: Draft) -> Next:
         draft.condition(_RUNNING, "False", Reason.SUSPENDED, message)
     elif not observed.policy.screen:
         draft.condition(ConditionType.PUBLISHED, "Unknown", Reason.SUSPENDED, message)
-    # what was true then need not be when it goes on
+    # its result may no longer be true when the Backfill is resumed
     return Next(actions=(CancelJob(),) if prepares else (), at_rest=True)
 
 

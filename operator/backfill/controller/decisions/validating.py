@@ -32,8 +32,8 @@ def say_comparing(observed: Observed, draft: Draft, report: SplitAssignmentStatu
 
 
 def with_comparison(output: OutputStatus, compared: tuple[OutputComparison, ...]) -> OutputStatus:
-    """An output with the comparison that a driver has reported; one that is published keeps that
-    which it was published with.
+    """An output with the comparison that a driver has reported; one that is published keeps the one
+    that it was published with.
     """
     found = next((each for each in compared if each.output == output.name), None)
     if found is None or output.is_published:

@@ -77,7 +77,7 @@ _NO_IDENTITY = {
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """What a process may do that runs a job for somebody who is not trusted."""
+    """What a process that runs a job for somebody untrusted may do."""
 
     catalogs: Mapping[str, GivenCatalog]
     """The catalogs that it may open, by name. They are sent over the socket."""
@@ -236,7 +236,7 @@ class JobProcess:
             confinement: its limits. Without them it may do what the controller may: on one machine,
                 both belong to the user.
             memory_bytes: its memory limit. The kernel stops a leap a little above that, see
-                ``process_main``; whoever reads the messages also checks :attr:`usage`.
+                ``process_main``; the reader of the messages also checks :attr:`usage`.
         """
         ours, theirs = socket.socketpair()
         self._job: Job | None = None

@@ -56,8 +56,8 @@ def local_conf(
 ) -> LocalConf:
     """The properties of the driver.
 
-    There is one shuffle partition per core unless the overrides say otherwise. With
-    ``partitions`` there are so many, unless the program or the overrides say otherwise.
+    There is one shuffle partition per core unless the overrides say otherwise. With ``partitions``
+    there are that many, unless the program or the overrides say otherwise.
     """
     defaults = {
         "spark.app.name": application.name,

@@ -1,8 +1,7 @@
 """The connection with which Kopf watches: it reads whatever the API server stores.
 
 Kopf reads JSON with Python's reader, which cannot read objects nested as deeply as the API server
-takes, and reads whatever there is into memory. One such object would keep all others of its kind
-from being seen.
+takes, and reads whatever there is into memory. One such object would hide all others of its kind.
 """
 
 from collections.abc import AsyncIterator
@@ -17,7 +16,7 @@ from backfill.api.json_text import read_within_bounds, within_bounds
 
 @dataclass(frozen=True, kw_only=True)
 class WatchingSession(kopf.AiohttpSession):
-    """The same credentials are equal: those that were refused once, Kopf does not try again."""
+    """Equal if the credentials are, so that Kopf does not try refused ones again."""
 
     credentials: kopf.ConnectionInfo
     aiohttp_session: aiohttp.ClientSession = field(compare=False)

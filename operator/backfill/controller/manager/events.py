@@ -96,7 +96,7 @@ def transitions(old: BackfillStatus, new: BackfillStatus) -> list[Notice]:
 
 
 def _decisions(old: BackfillStatus, new: BackfillStatus) -> Iterator[Notice]:
-    """Those that no condition tells."""
+    """Events for what no condition shows."""
     made, undo = new.decision, new.undo
     if made is not None and made.decision is Verdict.APPROVE and made != old.decision:
         yield Notice("Normal", "Approved", _in_short(f"approved by {made}"))

@@ -127,7 +127,7 @@ class Agent(threading.Thread):
         return spec
 
     def _pass_on(self, spec: SplitAssignmentSpec) -> None:
-        """Tells spans and streams how far they may read. Nothing is released after a stop.
+        """Passes on to spans and streams how far they may read. Nothing is released after a stop.
 
         All sources of a stream must stop at the same step, so everything that was passed on is
         read. Therefore the release file gets only a few steps at a time, however many are released.
@@ -176,7 +176,7 @@ class Agent(threading.Thread):
         return False
 
     def _started_again(self, query: StartedQuery, error: Exception | None) -> bool:
-        """Starts a query again whose Python processes were slow to start: it goes on from its
+        """Starts a query again whose Python processes were slow to start: it continues from its
         checkpoint, as it would in another attempt.
         """
         if error is None or query.again is None or query.restarts == _RESTARTS:

@@ -1,9 +1,9 @@
 """Adds and removes executors while the application runs, so that there are as many as the
 controller wants.
 
-Spark keeps the requested total, and replaces lost executors. It never removes an executor that is
-working by itself. These are decommissioned: they take no more tasks, hand on their blocks, and end.
-The next batch opens their state stores elsewhere from the checkpoint.
+Spark keeps the requested total, and replaces lost executors. It never removes a working executor by
+itself. Executors to remove are decommissioned: they take no more tasks, pass on their blocks, and
+end. The next batch opens their state stores elsewhere from the checkpoint.
 """
 
 import logging

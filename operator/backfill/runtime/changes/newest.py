@@ -1,8 +1,7 @@
 """Keeps the newest row of each key in a result's branch, once all micro-batches are committed.
 
-Batch jobs write final rows. Where a query changes rows, it is checked that none shares its key: a
-table that takes such rows by their keys would have the last of them only, and which that is only a
-stream knows.
+Batch jobs write final rows. If a query changes rows, each key must be unique among them: a table
+that takes such rows by key keeps only the last one, and only a stream knows which one that is.
 """
 
 import logging
@@ -52,7 +51,7 @@ def keep_newest_rows(run: Run) -> bool:
         ResultLost: there is no staged result any more.
         RunFailed: another driver has added to the branch.
         Exception: Spark or a catalog failed, or the run was asked to stop meanwhile. Another
-            attempt begins anew.
+            attempt starts over.
     """
     keyed = [output for output in run.settings.outputs if output.keys]
     if not keyed:

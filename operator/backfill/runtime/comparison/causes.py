@@ -1,4 +1,4 @@
-"""What a comparison tells about why rows do not match."""
+"""What a comparison shows about why rows do not match."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction

@@ -6,7 +6,7 @@ more memory than any aggregation of Spark's. Each row has a number, by which tho
 are read again, to say in which columns they differ.
 
 Digests of keys have 128 bits. Those of rows are compared with those of the same key only, and have
-64. That different ones are taken for the same is far less likely than a faulty disk.
+64. A collision is far less likely than a faulty disk.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -147,7 +147,7 @@ def _tasks(spark: SparkSession, rows: int) -> int:
 
 def _digested(side: Rows, of_result: int, wish: Wish) -> DataFrame:
     """What is shuffled of a side: digests of the key and of the other columns that are compared,
-    and the place. It is as little as possible, since it is so for every row.
+    and the place. It is as little as possible, since every row has it.
     """
     kinds = {each.name: each.dataType for each in wish.schema}
 
@@ -198,7 +198,7 @@ def _counted(both: DataFrame) -> DataFrame:
 
 
 def _apart() -> Column:
-    """Whether a row of what is counted is a key, and not all those of which every row matches."""
+    """Whether a counted row is for one key, and not for all keys of which every row matches."""
     return F.coalesce(*_FIRST).isNotNull()
 
 
@@ -379,7 +379,7 @@ def _sample(row: Row, wish: Wish) -> Sample:
 
 
 def _some_of_each(samples: Iterable[Sample]) -> list[Sample]:
-    """At most so many of each kind; equal ones once."""
+    """At most this many of each kind; equal ones once."""
     chosen: dict[Kind, list[Sample]] = {kind: [] for kind in _KINDS}
     for sample in samples:
         of_kind = chosen[sample.kind]

@@ -1,7 +1,7 @@
-"""The rows of files with a number each, by which some of them are read again.
+"""The rows of files, each with a number, by which some of them are read again.
 
-The second time, files without such rows are not opened, and the JVM sees no others. Which rows they
-are comes as a DataFrame, however many they are.
+The second time, files without such rows are not opened, and only these rows pass through the JVM.
+Their numbers come as a DataFrame, however many there are.
 """
 
 import pickle
@@ -81,7 +81,7 @@ class NumberedRows:
 
         marks = [field for field in numbers.schema if field.name != NUMBER]
         of_one_split = F.shiftright(NUMBER, _ROW_BITS)
-        # rows are few bytes, but each stands for the reading of a file
+        # a row has few bytes, but a file must be read for it
         shared = numbers.repartition(max(len(self._tasks), 1), of_one_split)
         return shared.mapInArrow(read, StructType([*self._schema, *marks]))
 

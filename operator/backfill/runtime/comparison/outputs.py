@@ -48,7 +48,7 @@ def compare_outputs(run: Run) -> bool:
     Raises:
         ResultLost: there is no staged result any more.
         Exception: Spark or a catalog failed, or the run was asked to stop meanwhile. Another
-            attempt compares anew.
+            attempt compares again.
     """
     wanted = [output for output in run.settings.outputs if output.validate_ is not None]
     if not wanted:

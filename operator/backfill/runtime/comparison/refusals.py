@@ -1,5 +1,5 @@
-"""A reference that may not be read: nobody else needs the permission, so that it may be missing
-until a result is compared.
+"""A reference that may not be read: only the comparison needs this permission, so nobody notices
+earlier that it is missing.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _RAISED = f"{BackfillError.__module__}.{BackfillError.__name__}: "
 def lasting_refusals(
     reference: str | None, field: str, *, in_tasks: bool = False
 ) -> Iterator[None]:
-    """Raises what says that access to the reference is refused as an error that no attempt mends.
+    """Raises a refusal of access to the reference as an error that no other attempt would fix.
 
     Args:
         reference: the name of the table; without one nothing is changed.

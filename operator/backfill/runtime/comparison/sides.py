@@ -49,7 +49,7 @@ def side_of(
     """The files of a snapshot that may hold rows of the window; none without a snapshot.
 
     Args:
-        columns: those to read, at the top of rows, with the one that tells the time.
+        columns: the top-level columns to read, including the one with the time.
 
     Raises:
         BadInput: they cannot be read.

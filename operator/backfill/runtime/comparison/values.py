@@ -2,8 +2,8 @@
 
 Values are equal as users of tables understand it: null equals null, NaN equals NaN, zero equals
 negative zero, and maps are equal if they have the same entries in any order. Decimals, timestamps
-and bytes are compared exactly. Spark cannot compare maps, and its hash does not tell a null in a
-row or list from nothing; so every value is first brought into a form in which it can.
+and bytes are compared exactly. Spark cannot compare maps, and its hash does not distinguish a null
+in a row or list from nothing; so every value is first brought into a form in which it can.
 """
 
 from collections.abc import Iterable
@@ -109,7 +109,7 @@ def _length(value: Column) -> Column:
 
 
 def _floor(tolerance: str, digits: int) -> Decimal:
-    """A tolerance for values with so many digits after the point. Their differences have no more
+    """A tolerance for values with this many digits after the point. Their differences have no more
     digits, so that none is between it and the given one.
     """
     unit = Decimal(1).scaleb(-min(digits, _DIGITS))

@@ -1,3 +1,3 @@
-"""The driver of an application that goes on with live traffic after a hand-off: the unmodified
+"""The driver of an application that continues with live traffic after a hand-off: the unmodified
 program, and beside it a listener that reports how far it is behind Kafka.
 """

@@ -14,7 +14,7 @@ the lag is then known less exactly, and never too small.
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What Kafka had at a moment."""
+    """What Kafka had at one moment."""
 
     at_us: int
     ends: Mapping[Place, int]

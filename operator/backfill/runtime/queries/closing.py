@@ -26,7 +26,7 @@ def close_query(query: StartedQuery, run: Run) -> None:
     if query.finish is not None:
         query.finish()
     if run.settings.hand_off is not None:
-        # what is open goes on with live traffic
+        # open results continue with live traffic
         run.tracker.record_open_results(query.name, OpenResults(count=0))
         return
     found = query.batch.open_results if query.batch is not None else _open_results(query, run)

@@ -50,7 +50,7 @@ HAND_ON_COLUMNS = frozenset(
         "View",
     }
 )
-"""Nodes that hand on all rows of their child with all its columns, and add nothing to them."""
+"""Nodes that pass on all rows of their child with all its columns, and add nothing to them."""
 STATE_OF_ONE_CHILD = frozenset(
     {"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct"}
 )

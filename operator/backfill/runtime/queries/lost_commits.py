@@ -53,7 +53,7 @@ class LostCommits:
         """
         for query in self._run.queries:
             if query.batch is not None:
-                continue  # it tells of its commits itself
+                continue  # it reports its commits itself
             try:
                 self._look_at(query)
             except Exception:

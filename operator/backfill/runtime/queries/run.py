@@ -382,11 +382,11 @@ class Run(ProgramRun):
 
     @property
     def hand_off(self) -> HandOffReport | None:
-        """Where sources go on, and what was handed over; None before anything is known."""
+        """Where sources continue, and what was handed over; None before anything is known."""
         return self._hand_off
 
     def goes_on(self, source: HandOffSource) -> None:
-        """Records where a source goes on, as Kafka is before history is read."""
+        """Records where a source continues, as Kafka is before history is read."""
         with self._lock:
             before = self._hand_off or HandOffReport()
             others = tuple(each for each in before.sources if each.source != source.source)
@@ -397,13 +397,13 @@ class Run(ProgramRun):
         self._hand_off = report
 
     def release(self, released: int) -> None:
-        """So many steps may be read."""
+        """Lets this many steps be read."""
         with self._news:
             self._released = max(released, self._released)
             self._news.notify_all()
 
     def wait_for_release(self, steps: int) -> bool:
-        """Waits until so many steps may be read. False where the run stops or ends before."""
+        """Waits until this many steps may be read. False if the run stops or ends before."""
         with self._news:
             while not (self.stopping.is_set() or self.over.is_set()):
                 if self._released >= steps:

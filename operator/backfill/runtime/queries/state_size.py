@@ -11,7 +11,7 @@ from itertools import accumulate
 from backfill.planning.plan import PlanHeader
 
 _PROMPT_ROWS = 10_000
-"""Of so many rows of a source in a row, one is taken to pass the query's filters and to have
+"""Of this many consecutive rows of a source, one is assumed to pass the query's filters and to have
 happened no earlier before it arrived than the watermark allows: it moves the watermark."""
 
 
@@ -21,10 +21,10 @@ class Kept:
 
     source: str
     since_us: float
-    """It keeps what is made of rows whose event times are at most so many microseconds before the
+    """It keeps what is made of rows whose event times are at most this many microseconds before the
     watermark; infinite where it removes nothing."""
     copies: float
-    """At most so many entries for each row of the source; infinite if unknown."""
+    """The most entries for each row of the source; infinite if unknown."""
     entry_bytes: float
     """What an entry needs in memory; infinite if unknown."""
 

@@ -209,7 +209,7 @@ class Tracker:
         traits: Traits | None,
         count: RowCounter,
     ) -> _Query:
-        """A query that goes on after what an earlier attempt has reported."""
+        """A query that continues after what an earlier attempt has reported."""
         known = {source.name: source for source in before.sources} if before else {}
         query = _Query(
             name,
@@ -296,8 +296,8 @@ class Tracker:
                 self._queries[query].open_results = found
 
     def record_look_ahead(self, query: str, seconds: float) -> None:
-        """Records how long after its time rows arrive that a result depends on, once it is known
-        how they arrive.
+        """Records how long after a result's time the rows that it depends on may arrive, once that
+        is known.
         """
         with self._lock:
             found = self._queries[query]

@@ -1,4 +1,4 @@
-"""Slows down reading, for applications that call services which bear only so many rows a second."""
+"""Slows down reading, for applications that call services with a limited rate."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +16,7 @@ def paced(
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator["pa.RecordBatch"]:
     """The same rows, in batches of at most a second's, each at the end of the time that it may
-    take. Time that the reader of the rows takes longer is not made up for.
+    take. If the reader of the rows takes longer, the lost time is not made up.
     """
     most = max(int(rows_per_second), 1)
     due = clock()

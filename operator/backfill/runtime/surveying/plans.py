@@ -171,7 +171,7 @@ class QueryPlan:
         return ends
 
     def _ways(self, column: JavaObject) -> "Iterator[_Way]":
-        """What a column is, in the order in which it was handed on from below; also where it is the
+        """What a column is, in the order in which it was passed on from below; also where it is the
         field of another one.
         """
         expression, field = column, None

@@ -78,8 +78,8 @@ def _mentioned(function: Callable[[DataFrame, int], None]) -> Iterator[str]:
 
 
 def refuse_writes(run: ProgramRun) -> None:
-    """Has every write of a DataFrame refused from now on. The tables that the program reads once
-    have no rows in a survey, so what it makes of them would be written empty.
+    """Refuses every write of a DataFrame from now on. In a survey, tables that the program reads
+    once have no rows, so what it makes of them would be empty.
     """
     for name, value in {
         "write": property(_refusal(run, "write")),

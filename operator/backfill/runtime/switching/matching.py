@@ -185,7 +185,7 @@ def named_source(name: str, sources: Sequence[Source]) -> Source:
 
 def check_same_topic(options: Mapping[str, str], source: Source) -> None:
     """Checks that a reader of a source by name has the topic of the resource in production, where
-    its query goes on with live traffic. ``options`` are those of the reader.
+    its query continues with live traffic. ``options`` are those of the reader.
 
     Raises:
         UnsupportedProgram: it has another one.
@@ -331,7 +331,7 @@ def _unmatched(target: Target, free: Sequence[Output]) -> Problem:
 def check_same_cluster(
     known: Mapping[str, str], options: Mapping[str, str], source: Source
 ) -> None:
-    """Checks that two readers of a source read the same Kafka, where both queries go on.
+    """Checks that two readers of a source read the same Kafka, where both queries continue.
 
     One may name more of its servers than the other.
 

@@ -175,7 +175,7 @@ class SwitchedReader(ReplacedReader):
             return unread_topic(self._spark)
 
     def _go_on_with(self, sources: Sequence[Source]) -> None:
-        """Keeps how the program reads Kafka, where its queries go on with live traffic."""
+        """Keeps how the program reads Kafka, where its queries continue with live traffic."""
         if self._run.settings.hand_off is None or not self._reads_kafka:
             return
         if len(sources) > 1:

@@ -1,7 +1,7 @@
 """Where a stream keeps its state: in memory if it surely fits there, else in RocksDB.
 
-What the program or the resource sets counts, and a query goes on as it began: Spark cannot read the
-state of one store with another.
+A setting of the program or the resource takes precedence, and a query keeps the store it began
+with: Spark cannot read the state of one store with another.
 """
 
 import logging
@@ -89,7 +89,7 @@ def choose_state_store(
 
 
 def may_keep_state(frame: DataFrame, header: PlanHeader) -> bool:
-    """Whether the query of a streaming DataFrame has state, as far as that can be told."""
+    """Whether the query of a streaming DataFrame has state, as far as is known."""
     try:
         return bool(kept_rows(frame, header.inputs.arrival_columns))
     except Exception:
@@ -98,7 +98,7 @@ def may_keep_state(frame: DataFrame, header: PlanHeader) -> bool:
 
 
 def _estimate(frame: DataFrame, header: PlanHeader) -> tuple[float, str]:
-    """The most bytes of memory that the state needs, and why that is unknown."""
+    """The most bytes of memory that the state needs, and why that is unknown if it is."""
     unknown = float("inf")
     try:
         kept = kept_rows(frame, header.inputs.arrival_columns)

@@ -65,7 +65,7 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class CapturedFunction:
-    """A query of the application that is to be started and whose batches a function writes."""
+    """A query of the application that is to be started, and whose batches a function writes."""
 
     name: str
     function: Callable[[DataFrame, int], None]
@@ -349,7 +349,7 @@ class SwitchedWriter(ReplacedWriter):
         store = (
             choose_state_store(frame, header, checkpoint, len(run.settings.outputs))
             if run.settings.hand_off is None
-            else StateStore("")  # production's, which goes on with the state
+            else StateStore("")  # production's, which continues with the state
         )
         if store.reason:
             _log.info("the query %s keeps its state in %s", name, store.reason)

@@ -18,10 +18,10 @@ class PodPlaces:
 
     A pod in the cache has a place, also if an earlier operator has created it.
 
-    Only pods that an operator can have created count: one for each Backfill, owned by it, with a
-    name as ours have. Namespaces share the places, see :mod:`~backfill.controller.jobs.shares`.
-    Within a namespace, the job that has waited longest is next. One that does not respond to its
-    turn keeps its position, and delays no other as long as there is another place.
+    Only pods that an operator can have created count: one for each Backfill, owned by it, named
+    like ours. Namespaces share the places, see :mod:`~backfill.controller.jobs.shares`. Within a
+    namespace, the job that has waited longest is next. One that does not respond to its turn keeps
+    its position, and delays no other as long as there is another place.
     """
 
     def __init__(

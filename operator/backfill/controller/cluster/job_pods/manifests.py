@@ -2,9 +2,9 @@
 and the pod. Pure.
 
 It is a plain Pod and not a batch Job. Each job is tried once, and the controller decides about
-failures, which retries of a Job would hide; and the status of a pod says itself why it does not
-start. The pod is made from the driver's template, so that it has the image, identity, volumes and
-scheduling of the application's driver.
+failures, which retries of a Job would hide; and a pod's own status says why it does not start. The
+pod is made from the driver's template, so that it has the image, identity, volumes and scheduling
+of the application's driver.
 """
 
 import base64

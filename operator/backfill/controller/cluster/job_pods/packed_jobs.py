@@ -53,7 +53,7 @@ def decode_end(job: Job, content: bytes) -> Message:
     """How a job has ended.
 
     Raises:
-        BackfillError: the content is not well formed, or does not say so.
+        BackfillError: the content is not well formed, or does not say that.
     """
     end = message_of(job, _unpacked(content))
     if end.kind == "Progress":
