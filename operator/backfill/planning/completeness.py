@@ -1,8 +1,8 @@
 """Whether a source's table has everything that arrived in the range that is read.
 
-Judged by metadata: where files have rows, how many, and whether the table goes on after the range.
-A stretch without rows counts as missing input only if it is improbable in several ways at once,
-because a false alarm keeps a correct Backfill from running:
+Judged by metadata: where files have rows, how many, and whether the table continues after the
+range. A stretch without rows counts as missing input only if it is improbable in several ways at
+once, because a false alarm keeps a correct Backfill from running:
 
 * If rows arrived at random with the source's own rate, no such stretch would be found in a million
   ranges. The rate is the least of those over the whole range and around the stretch.
@@ -34,9 +34,9 @@ from backfill.planning.usual_pauses import BoundsNear, Range, compare
 FALSE_ALARMS = 1e-6
 """Upper limit of the probability that rows that arrive at random are taken for incomplete."""
 _USUAL_TIMES = 3
-"""A stretch is improbable only if it is at least so many times as long as the usual ones."""
+"""A stretch is improbable only if it is at least this many times as long as the usual ones."""
 _HOLES = 5
-"""So many stretches besides one may be longer than the usual ones. If more are equally long, they
+"""This many stretches besides one may be longer than the usual ones. If more are equally long, they
 are what the source always looks like.
 """
 _SECOND_US = 1_000_000
@@ -58,7 +58,7 @@ _ENOUGH_DAYS = 2
 _CANDIDATES = 20
 """Stretches that are looked at: the longest ones."""
 _MANY_ROWS = 100.0
-"""A day without rows is compared with days that have at least a quarter of so many."""
+"""A day without rows is compared with days that have at least a quarter of this many."""
 _FEW_ROWS = 100
 """With fewer rows, nothing improbable could be seen at the end of the range."""
 
@@ -160,8 +160,8 @@ def check_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> Input
 
 
 def check_live_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> InputCheck:
-    """The same for a source that is read up to its newest row, where live traffic goes on: nothing
-    can be missing at its end.
+    """The same for a source that is read up to its newest row, where live traffic continues:
+    nothing can be missing at its end.
     """
     if not len(files):
         return InputCheck(
@@ -285,7 +285,7 @@ def _about(rows: float) -> str:
 
 
 def _moment(moment_us: int) -> str:
-    """A moment to the second, which is all that a person needs of it."""
+    """A moment, to the second, which is precise enough for a person."""
     return describe_us(moment_us // _SECOND_US * _SECOND_US)
 
 

@@ -1,9 +1,9 @@
-"""Finds rows with a Kafka partition and offset that another row has, as ingestion leaves them that
-writes some records at least once.
+"""Finds rows with the Kafka partition and offset of another row, which ingestion leaves if it
+writes records at least once.
 
 Of several such rows, the one that the plan reads first is kept. They are found by reading two
-columns of every split, in the order of the plan, and left out by their positions: whatever reads
-the plan, and as often as it does, leaves out the same rows.
+columns of every split, in the order of the plan, and left out by their positions: every reader of
+the plan leaves out the same rows every time.
 """
 
 from collections import defaultdict
@@ -118,7 +118,7 @@ class _Duplicates:
 
 class Seen:
     """Which offsets of which Kafka partitions were seen. Stretches of which every offset was seen,
-    as most are, take next to no memory.
+    as in most, take next to no memory.
     """
 
     def __init__(self) -> None:

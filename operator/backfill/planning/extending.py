@@ -1,4 +1,4 @@
-"""Extends a plan: the steps that it has, and more for the rows that its tables have got since.
+"""Extends a plan: its steps, and more of them for the rows that its tables have got since.
 
 What was read stays as it was read. So a plan is extended only if its tables have got new rows by
 appends alone, and if all of these come after the rows of the plan: by their Kafka offsets, and in
@@ -51,8 +51,8 @@ from backfill.planning.recorded_offsets import offsets_file, read_offsets, start
 from backfill.planning.workspace import Workspace
 
 _FEW_GAPS = 5
-"""So many gaps in the offsets of a Kafka partition may be rows that are missing. Compacted topics,
-and filters of ingestion, leave more.
+"""This many gaps in the offsets of a Kafka partition may be rows that are missing. Compacted
+topics, and filters of ingestion, leave more.
 """
 
 
@@ -155,9 +155,9 @@ def _check_offsets(
     starts: Mapping[int, int],
 ) -> None:
     """Checks that all rows come after those of the plan in their Kafka partition, and that none is
-    there twice: then each is read once. And that they follow at once: live traffic would not read
-    what is between. Where offsets are left out everywhere, as in compacted topics, that cannot be
-    told.
+    there twice: then each is read once. Also checks that they follow without a gap: live traffic
+    would not read what is in it. Where offsets are left out everywhere, as in compacted topics, a
+    gap cannot be seen.
 
     ``starts`` are the first offsets of partitions without rows in the plan. Others are new.
     """

@@ -1,10 +1,10 @@
 """Kafka offsets that a source lacks, or has twice, by the bounds and row counts of its files.
 
-A file tells something only if all of its rows are of one Kafka partition. Transactions and
-compacted topics leave offsets out: only where the files themselves have every offset, and most
-follow one another, are some between two of them rows that are missing. Rows of several topics or
-clusters, and of a topic that was created again, count their offsets independently: that shows where
-greater offsets arrived earlier.
+A file shows something only if all of its rows are of one Kafka partition. Transactions and
+compacted topics leave offsets out: offsets between two files count as missing rows only where the
+files themselves have every offset, and most follow one another. Rows of several topics or clusters,
+and of a topic that was created again, count their offsets independently: that shows where greater
+offsets arrived earlier.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,9 +20,9 @@ The first is :data:`NO_BOUNDS` for a file whose bounds are not known.
 """
 NO_BOUNDS = -1
 MARKERS = 2
-"""Gaps of so many offsets are those of transactions' markers."""
+"""Gaps of this many offsets are those of transactions' markers."""
 _SOME = 5
-"""So many gaps may be more than every second file has."""
+"""This many gaps may be more than every second file has."""
 _LEFT_OUT = (
     "Kafka offsets do not show whether rows are missing: the files lack offsets everywhere, as"
     " with transactions, compacted topics and filters of ingestion"
@@ -151,7 +151,7 @@ class _Partition:
 
     @property
     def doubled(self) -> int:
-        """Rows that are there more often than offsets are, at least."""
+        """The least number of rows in excess of offsets."""
         before = np.concatenate([self.first[:1], self._until[:-1]])
         offsets = np.clip(self._until - np.maximum(self.first, before), 0, None).sum()
         within = np.clip(self.rows - (self.last - self.first + 1), 0, None).sum()

@@ -11,8 +11,8 @@ A plan is two files in the workspace, under ``plans/<planId>/``:
     one row per split (:func:`splits_schema`), sorted by step, then source, then path: only the
     driver reads it.
 
-Both are written once. ``planId`` is a hash of ``inputs``, so the same tables and the same wishes
-give the same plan.
+Both are written once. ``planId`` is a hash of ``inputs``, so the same tables and the same spec give
+the same plan.
 
 The operator holds the headers of all its Backfills and never opens a split: PyArrow is imported
 where splits are.
@@ -166,7 +166,7 @@ class PlanInputs(Model):
         return {source.name: source.timestamp_column for source in self.sources}
 
     def plan_id(self) -> str:
-        """The plan's id: that of the first plan, since checkpoints, branches and reports go on."""
+        """The plan's id: that of the first plan, since its checkpoints and branches stay in use."""
         return self.own_id() if self.extends is None else self.extends.plan_id()
 
     def own_id(self) -> str:
@@ -513,7 +513,7 @@ def read_splits(directory: Workspace, step: int, source: str) -> list[Split]:
 
 def read_splits_of_steps(directory: Workspace, steps: range, source: str) -> list[Split]:
     """The splits of a source in consecutive steps, in the order of the plan."""
-    # whatever loads pandas, as read_table and all functions with constants do, takes as long as all
+    # loading pandas, as read_table and all functions with constants do, takes as long as everything
     # else that the process of a source has to load
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -17,7 +17,7 @@ DAY_US = 86_400_000_000
 _WEEK_DAYS = 7
 _WEEK_US = _WEEK_DAYS * DAY_US
 _SELDOM = 4
-"""On another day, so many times fewer rows than expected are a pause as well."""
+"""On another day, this many times fewer rows than expected are a pause as well."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class _Day:
         return self.rows_beyond and (self.rows_between or self.rows > 0)
 
     def shows_pause(self, expected: float) -> bool | None:
-        """Whether there was a pause; None if files are too long to tell."""
+        """Whether there was a pause; None if files are too long to show that."""
         if self.rows * _SELDOM >= expected:
             return False
         return None if self.hidden else True
@@ -72,7 +72,7 @@ class Compared:
     rows: int = 0
     """Number of days that have rows then."""
     hidden: int = 0
-    """Number of days whose files are too long to tell."""
+    """Number of days whose files are too long to show that."""
 
 
 def compare(stretches: Sequence[tuple[Range, float]], bounds_near: BoundsNear) -> list[Compared]:

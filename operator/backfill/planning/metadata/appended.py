@@ -16,7 +16,7 @@ _ADDED = "added-records"
 
 def changes_since(table: Table, snapshot_id: int, newest: Snapshot) -> tuple[Snapshot, ...]:
     """The snapshots after one up to the newest, the oldest first. They have appended rows, or
-    written existing ones anew.
+    rewritten existing ones.
 
     Raises:
         NotExtended: one of them has changed or deleted rows, or it is unknown what came between.

@@ -98,8 +98,8 @@ def written_us(metadata: TableMetadata, snapshot: Snapshot) -> int:
 
 
 def latest_us(committed_us: int) -> int:
-    """Rows from then on cannot have arrived when a snapshot was committed, in whatever time zone
-    they say it: they have a wrong timestamp, and show nothing of where ingestion is.
+    """Rows from then on cannot have arrived when a snapshot was committed, in any time zone: their
+    timestamps are wrong, and say nothing about how far ingestion is.
     """
     return bounded_us(committed_us + _DAY_US)
 

@@ -32,8 +32,8 @@ _UUID_BYTES = 16
 class RowSelection:
     """Selects the rows of a split from batches of its file, before conversion.
 
-    Rows are judged by their values in the table, whatever the file calls a column, in whatever unit
-    or width it stores it, and also if it lacks it.
+    Rows are judged by their values in the table, whatever name, unit or width a column has in the
+    file, and also if the file lacks it.
     """
 
     def __init__(
