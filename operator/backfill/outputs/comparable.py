@@ -1,5 +1,5 @@
-"""Checks that an output's rows can be compared as its ``validate`` asks, and in which types those
-of two tables are.
+"""Checks that an output's rows can be compared as its ``validate`` asks, and finds the types to
+compare those of two tables in.
 """
 
 import re

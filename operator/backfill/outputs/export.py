@@ -164,7 +164,7 @@ class ExportDirectory:
             found = ExportManifest.model_validate(read_json_text(text))
         except (ValueError, ValidationError):
             return None
-        # others may write there, too: nothing else is read or removed than what an export writes
+        # others may write there, too: only what an export writes is read or removed
         named = all(self._own.fullmatch(file.name) for file in found.files)
         return found if named and found.of(self._result) else None
 
@@ -411,7 +411,7 @@ def not_own(location: str, foreign: Sequence[str]) -> str:
 
 
 def _check_columns(table: Table, output: Output, files: Sequence[DataFile]) -> None:
-    """Readers of a table know a column by its ID, those of files by its name."""
+    """Readers of a table find a column by its ID, readers of files by its name."""
 
     def columns(file: DataFile) -> pa.Schema:
         with _reading(output, file), table.io.new_input(file.file_path).open() as stream:
@@ -428,7 +428,7 @@ def _check_columns(table: Table, output: Output, files: Sequence[DataFile]) -> N
 
 @contextmanager
 def _reading(output: Output, file: DataFile) -> Iterator[None]:
-    """Says of an error which file of the result it is about."""
+    """Adds to an error which file of the result it is about."""
     try:
         yield
     except (FileNotFoundError, pa.ArrowInvalid) as error:

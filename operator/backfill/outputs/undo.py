@@ -1,8 +1,8 @@
 """Undoes a publication: one commit removes the files that it added, and restores those that it
 removed.
 
-Snapshots that others have committed since then stay. So it is done only where nothing that they did
-depends on what is undone; else the snapshot in the way is named.
+Snapshots that others have committed since then stay. So it is done only if nothing that they did
+depends on what is undone; otherwise the error names the snapshot in the way.
 """
 
 from collections import defaultdict
@@ -160,7 +160,7 @@ class Undo:
     def _is_in_the_way(self, table: Table, snapshot: Snapshot, rows: WindowRows | None) -> bool:
         """Whether a later snapshot has changed rows that were published, or that would be restored.
 
-        Rewriting files is no change of rows; whether they are still there is checked apart.
+        Rewriting files is no change of rows; whether they are still there is checked separately.
         """
         if snapshot.snapshot_id in self._harmless or (
             snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE
@@ -215,8 +215,8 @@ class Undo:
             )
 
     def _check_not_listed(self, table: Table, later: list[Snapshot]) -> None:
-        """Checks that only the publication lists the files that it removed as removed. Whoever
-        expires another snapshot that does would delete them from storage.
+        """Checks that only the publication lists the files that it removed as removed. Expiring
+        another snapshot that does so would delete them from storage.
         """
         unknown = [each for each in later if each.snapshot_id not in self._silent]
         with ThreadPoolExecutor(_READERS) as readers:
@@ -323,7 +323,8 @@ class _Inverse(Overwrite):
 
 def _holds(table: Table, file: DataFile, rows: WindowRows) -> bool:
     """Whether a file that may, by its statistics, has rows of the window, or deletes some. Where a
-    stream writes late rows beside those of now, files span long times. One that is gone may have.
+    stream writes late rows beside current ones, files span long times. One that is gone may have
+    some.
     """
     if file.content != DataFileContent.DATA or rows.share(file) is Share.ALL:
         return True

@@ -127,7 +127,7 @@ class _KeySet:
     def __init__(self, parts: Iterable[Hashes]):
         hashes = np.concatenate([np.zeros((2, 0), np.uint64), *parts], axis=1)
         hashes = hashes[:, np.argsort(hashes[0])]
-        if (np.diff(hashes[0]) == 0).any():  # keys that are there twice, or by chance
+        if (np.diff(hashes[0]) == 0).any():  # keys that occur twice, or that collide
             hashes = hashes[:, np.lexsort((hashes[1], hashes[0]))]
         self._first, self._second = hashes
         self.repeated = int(((np.diff(self._first) == 0) & (np.diff(self._second) == 0)).sum())
@@ -138,7 +138,7 @@ class _KeySet:
     def holds(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
         """For each hash, whether it is one of them."""
         found, places = np.zeros(hashes.shape[1], np.bool_), np.searchsorted(self._first, hashes[0])
-        for further in range(self._longest):  # one, but for hashes that are half the same
+        for further in range(self._longest):  # one, unless halves of hashes are the same
             at = np.minimum(places + further, len(self._first) - 1)
             found |= (self._first[at] == hashes[0]) & (self._second[at] == hashes[1])
         return found
