@@ -1,1 +1,1 @@
-"""Hands the state that history has built over to live Kafka, where the application goes on."""
+"""Hands the state that history has built over to live Kafka, where the application continues."""

@@ -38,7 +38,7 @@ def last_batch(offsets: Iterable[str], commits: Iterable[str]) -> int:
 
 
 def needed(paths: Iterable[str], batch: int) -> list[str]:
-    """The files that a query needs to go on after a batch, of all files of its checkpoint.
+    """The files that a query needs to continue after a batch, of all files of its checkpoint.
 
     Of state, these are the newest complete version of each partition and the changes since. Files
     of another kind are all needed.

@@ -1,4 +1,4 @@
-"""Where sources go on in Kafka: in each partition, at the offset after the last row of history."""
+"""Where sources continue in Kafka: in each partition, at the offset after history's last row."""
 
 import json
 from collections.abc import Mapping
@@ -107,7 +107,7 @@ def with_empty_partitions(
 
 
 def known_starts(plan_id: str, source: str, kept: Workspace) -> dict[int, int]:
-    """By Kafka partition, where those without rows go on, as it was determined before."""
+    """By Kafka partition, where those without rows continue, as determined before."""
     return read_offsets(kept, starts_file(plan_id, source)) or {}
 
 
@@ -156,7 +156,8 @@ def check_reaches_back(
 
 def check_times_fit(field: str, topic: str, starting_us: int, kafka: Mapping[int, Held]) -> None:
     """Checks that Kafka has records since a starting time, as history has rows. Otherwise its
-    timestamps are not comparable with those of the table, and live traffic would go on at the end.
+    timestamps are not comparable with those of the table, and live traffic would continue at the
+    end.
 
     Raises:
         InvalidPlanInput: all records that it holds are older.

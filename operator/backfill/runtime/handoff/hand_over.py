@@ -156,7 +156,7 @@ def _origin(settings: RuntimeSettings, query: Destination) -> Workspace:
 
 
 def _check_format(spark: SparkSession) -> None:
-    """Only the offset log of queries whose sources have no names of Spark's own is known."""
+    """Only the offset log of queries is known whose sources have no names in Spark."""
     for name, known in _OFFSET_LOG.items():
         given = str(spark.conf.get(name, known))
         if given.lower() != known:
@@ -213,7 +213,7 @@ class _GoesOn:
     offsets: Offsets
     kept_until_us: int | None
     starting_us: int | None
-    """Time of the first records; None if they follow on offsets."""
+    """Time of the first records; None if the source continues by offsets."""
 
     @property
     def reported(self) -> HandOffSource:
@@ -230,8 +230,8 @@ class _GoesOn:
 
 
 def _goes_on(run: Run, spark: SparkSession, name: str, *, may_grow: bool = False) -> _GoesOn:
-    """Where a source goes on, as Kafka is now. If history ``may_grow`` first, Kafka need not hold
-    the records that follow on it so far.
+    """Where a source continues, as Kafka is now. If history ``may_grow`` first, Kafka need not hold
+    the records that follow it so far.
     """
     settings = run.settings
     of_source = f"spec.sources[{[each.name for each in settings.sources].index(name)}]"

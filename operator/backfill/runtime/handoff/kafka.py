@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic in which a source goes on."""
+    """A topic in which a source continues."""
 
     name: str
     field: str
@@ -34,7 +34,7 @@ class Topic:
     since_us: int
     """From when on records are read of partitions without known rows."""
     newest_us: int
-    """From when on records are expected to follow on history."""
+    """From when on records are expected that follow history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class Records:
 
 
 def client_properties(options: Mapping[str, str]) -> dict[str, str]:
-    """Properties of a Kafka client that connects as a reader with these options does, and waits for
-    an answer only so long.
+    """Properties of a Kafka client that connects as a reader with these options does, and limits
+    how long it waits for an answer.
     """
     given = {
         name.removeprefix(_PREFIX): value

@@ -62,8 +62,8 @@ _log = logging.getLogger(__name__)
 
 
 def sources_read_twice(frame: DataFrame, sources: Iterable[Source]) -> set[str]:
-    """Names of those of these sources of which a query of this frame is not known to drop records
-    that it is given again.
+    """Names of those sources whose records a query of this frame is not known to drop if it is
+    given them again.
     """
     given = {source.name: source for source in sources}
     if not given:
@@ -91,7 +91,7 @@ class _Plan:
         return set().union(*map(self.not_dropped, below))
 
     def _recognizes(self, node: JavaObject) -> bool:
-        """Whether a node knows each record again that it is given twice."""
+        """Whether a node recognizes each record that it is given twice."""
         child, compared = node.child(), [id_of(key) for key in elements(node.keys())]
         if kind_of(node) == "DeduplicateWithinWatermark":  # it forgets them by their time
             compared += [id_of(column) for column, _ in event_times(child)]
