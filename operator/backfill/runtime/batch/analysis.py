@@ -4,7 +4,7 @@ by its analyzed plan.
 It is an abstract interpretation. For a time *a* among a node's columns and for every source, all
 rows that have the value v in *a* are the same whatever is read, as long as the source's rows with
 event times in [v - back, v + ahead] are. What is not understood has no bound: a wrong one would
-lose results without a word.
+silently lose results.
 """
 
 import itertools
@@ -48,9 +48,9 @@ from backfill.runtime.source.data_source import FORMAT as SOURCE_FORMAT
 _WINDOW = "spark.timeWindow"
 _START, _END = ("start",), ("end",)
 _COPIES = 16
-"""Up to so many rows that a row is expanded to are looked at one by one."""
+"""Up to this many rows that a row is expanded to are looked at one by one."""
 _ROW_BY_ROW = HAND_ON_COLUMNS | {"MapInArrow", "MapInPandas"}
-"""Nodes that hand on rows one by one: columns with the identities they had, or new ones of which
+"""Nodes that pass on rows one by one: columns with the identities they had, or new ones of which
 nothing is known.
 """
 _JOINS = {
@@ -65,7 +65,7 @@ _JOINS = {
 _OWN_STATE = "keeps state of the program's own, whose extent is unknown"
 _WHOLE = "depends on all rows of the stream"
 _BY_ORDER = {"First", "Last"}
-"""Aggregate functions of which it is meant that rows come in the order in which they arrived."""
+"""Aggregate functions that assume rows in the order in which they arrived."""
 _REASONS = {
     "FlatMapCoGroupsInPandas": _OWN_STATE,
     "FlatMapGroupsInPandas": _OWN_STATE,
@@ -136,7 +136,7 @@ class _Rows:
     roots: dict[Key, Key] = field(default_factory=dict)
     """Another column that is null wherever this one is."""
     names: dict[Key, dict[int, str]] = field(default_factory=dict)
-    """What columns are called in the sources, where they are handed on as they are."""
+    """What columns are called in the sources, where they are passed on unchanged."""
     nulls: frozenset[int] = frozenset()
     """Columns without a value in any row."""
     stateful: bool = False
@@ -200,7 +200,7 @@ class _Rows:
         )
 
     def where(self, constraints: list[Constraint]) -> "_Rows":
-        """Those of the rows whose columns are so far apart."""
+        """Those of the rows whose columns are this far apart."""
         both = [*constraints, *(each.reverse() for each in constraints)]
         times, apart = dict(self.times), dict(self.apart)
         for each in both:
@@ -274,7 +274,7 @@ class _Analysis:
         self._joins: list[tuple[str, frozenset[int], frozenset[int]]] = []
         self._delay_us = 0
         """The longest delay of a watermark. The query's watermark is the least of all of them, so a
-        stream keeps rows of every source that are so late.
+        stream keeps rows of every source that are this late.
         """
         self._session_gap: int | None = None
         self._session_ends: list[dict[int, Range] | None] = []
@@ -657,8 +657,8 @@ class _Analysis:
     def _extremes(
         self, child: _Rows, inner: _Rows, keys: list[Alternative], columns: list[JavaObject]
     ) -> _Rows:
-        """With the least and greatest times of groups, as columns of their own. Which rows a group
-        is made of can be told by a time that is null only where the extreme is.
+        """With the least and greatest times of groups, as columns of their own. A time that is null
+        only where the extreme is shows which rows a group is made of.
         """
         expressions = self._expressions(child)
         times, roots = dict(inner.times), dict(inner.roots)
@@ -694,8 +694,8 @@ class _Analysis:
         return replace(inner, times=times, roots=roots)
 
     def _deduplicate(self, child: _Rows, columns: list[JavaObject], what: str) -> _Rows:
-        """Which of several rows with the same keys stays is chance: of other columns nothing is
-        known.
+        """Which of several rows with the same keys stays is chance: nothing is known of other
+        columns.
         """
         keys = {id_of(each) for each in columns}
         kept = [key for key in child.keys if key[0] in keys]
@@ -855,8 +855,8 @@ def _side_by_side(left: _Rows, right: _Rows) -> _Rows:
 def _with_other_side(
     mine: _Rows, other: _Rows, across: list[Constraint]
 ) -> dict[Key, dict[int, Range]]:
-    """The times of one side of a join, with how far the other side's rows are from them: those
-    that match, and so also those of which none may be there.
+    """The times of one side of a join, with how far the other side's rows are from them: the
+    matching ones, and so also those whose absence matters.
     """
     times = {}
     keys = {*mine.keys, *(each.first for each in across)}

@@ -44,9 +44,9 @@ class Assumed:
     """Rows arrive around their event times."""
 
     early_us: int
-    """At most so long before."""
+    """At most this long before."""
     late_us: int
-    """At most so long after."""
+    """At most this long after."""
 
     def between(self, start_us: int, end_us: int, closed_us: int) -> tuple[int, int]:
         """By the event times alone."""

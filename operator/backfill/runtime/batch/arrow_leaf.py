@@ -63,8 +63,8 @@ def arrow_frame_of_results(
     function: ArrowFunction,
     result: str,
 ) -> DataFrame:
-    """What a function gives for the rows of each task, called where they are read: they do not pass
-    through the JVM.
+    """What a function returns for the rows of each task. It is called where they are read, so they
+    do not pass through the JVM.
 
     Args:
         columns: of ``schema``, in the order in which the function is given them.
@@ -107,7 +107,7 @@ def _reader(
     record: Sequence[RecordColumns] | None,
     with_step: bool = False,
 ) -> ArrowFunction:
-    """What a task does with the number that it is.
+    """What a task does, given its number.
 
     How to open a table's files may hold credentials. What a function closes over is sent to Python
     workers only; anything else of a query is printed in its plan and in Spark's event log.

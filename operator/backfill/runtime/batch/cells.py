@@ -37,7 +37,7 @@ _NAMES = [*_KEYS, *(name for name, _ in _MERGED)]
 RESULT = ", ".join(f"{name} bigint" for name in _NAMES)
 """The columns of the cells that tasks make, as a DDL string."""
 _ROWS_AT_ONCE = 1_000_000
-"""So many rows wait to be put into cells: at about 64 bytes each, little memory."""
+"""This many rows wait to be put into cells: at about 64 bytes each, little memory."""
 
 
 def width_us(header: PlanHeader) -> int:

@@ -1,6 +1,6 @@
 """Whether a query is run by spans or as a stream: as the resource says; if it says ``Auto``, by
 spans where what results depend on has bounds in time and it can be measured when it arrived. Later
-attempts go on as the first has begun.
+attempts continue as the first one began.
 """
 
 import logging

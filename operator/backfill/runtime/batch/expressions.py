@@ -136,7 +136,7 @@ class Expressions:
 
         Args:
             expression: of any type.
-            known: columns of which something is known, for structures that are handed on.
+            known: columns of which something is known, for structures that are passed on.
             window: whether Spark has made it of a time for ``window``, as the column's mark says.
         """
         kind = kind_of(expression)
@@ -193,7 +193,7 @@ class Expressions:
         name = str(expression.childSchema().fieldNames()[expression.ordinal()])
         child = expression.child()
         of_child = self.value(child, known).alternatives
-        if () in of_child:  # a column, or a field of one: the field needs not be known
+        if () in of_child:  # a column, or a field of one: the field need not be known
             of_child.setdefault(
                 (name,),
                 [
@@ -507,7 +507,7 @@ class Expressions:
 
 
 def extreme_id(expression: JavaObject) -> int:
-    """What tells an aggregate function's value from columns: those have no negative ids."""
+    """What distinguishes an aggregate function's value from columns, which have no negative ids."""
     return -1 - int(expression.resultId().id())
 
 

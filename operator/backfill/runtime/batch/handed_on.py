@@ -1,4 +1,4 @@
-"""Queries that hand on columns of one source as they are, maybe fewer or under other names. Their
+"""Queries that pass on columns of one source unchanged, maybe fewer or under other names. Their
 rows can be written by the tasks that read them.
 """
 
@@ -32,11 +32,11 @@ def handed_on(
     *,
     of_records: bool = False,
 ) -> HandedOn | None:
-    """What a query hands on; None if it computes anything, or may do so.
+    """What a query passes on; None if it computes anything, or may do so.
 
     Args:
         plan: analyzed.
-        through: says which casts are none.
+        through: says which casts change nothing.
         of_records: also of a source that the query reads as records of Kafka, if it uses only the
             table's columns of it. Their types are then those of the table.
     """

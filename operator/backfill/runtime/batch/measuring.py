@@ -64,7 +64,9 @@ def measure(
 
 
 def _at_once(jobs: Sequence[Callable[[], AtWatermark]], spark: SparkSession) -> list[AtWatermark]:
-    """What the jobs give. When one fails, nothing waits for those at work, and no other begins."""
+    """The results of the jobs. When one fails, nothing waits for those in progress, and no other
+    begins.
+    """
     found: dict[int, AtWatermark] = {}
     left = deque(enumerate(jobs))
 

@@ -61,7 +61,7 @@ class Moments:
         return self._known[name]
 
     def _offsets(self, zone: str) -> tuple[int, int]:
-        """The least and greatest difference of a zone's clocks to UTC there ever was."""
+        """The least and greatest difference to UTC that a zone's clocks have ever had."""
         found = [self._first_offset(zone), *(after for _, after in self._transitions(zone))]
         return min(found) * SECOND_US, max(found) * SECOND_US
 

@@ -6,7 +6,7 @@ one, from what it reads, and the other one computes them from other rows. If bot
 these results depend on, there are as many, with the same values.
 
 What the last committed span has found is kept with its files, and the next attempt compares its
-first span with that. Otherwise it would get past a difference that has ended the one before.
+first span with that. Otherwise it would miss a difference that has ended the previous attempt.
 """
 
 import logging
@@ -146,7 +146,7 @@ class OverlapCheck:
 
     def _metrics(self, results: DataFrame, where: Column) -> dict[str, Column]:
         spark = results.sparkSession
-        # Spark may give what a plan reads twice another identity, for each span anew
+        # Spark may give what a plan reads twice a new identity in each span
         given = elements(analyzed(results).output())
         hashed = F.xxhash64(*(column_of(spark, given[place]) for place in self._compared))
         low, high = hashed.bitwiseAND(F.lit(2**32 - 1)), F.shiftrightunsigned(hashed, 32)

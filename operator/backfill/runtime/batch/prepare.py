@@ -275,7 +275,7 @@ class _Work:
 
     def write(self, span: Span) -> Computed | None:
         """Computes a span's results and writes them into files. None where a session is longer than
-        was thought: nothing refers to the files.
+        was assumed: nothing refers to the files.
         """
         self._session.sparkContext.setJobDescription(self._in_words(span))
         sink = SinkWriter(self._target.sink, span.stretch)

@@ -64,8 +64,8 @@ class Bounded:
     """Every result depends on one row of one source: any rows may be read by themselves, whatever
     their event times."""
     session_gap_us: int | None = None
-    """The longest gap of the query's session windows, if it has some. How long a session is cannot
-    be told before it is read."""
+    """The longest gap of the query's session windows, if it has some. A session's length is unknown
+    before it is read."""
     sessions: tuple[Sessions, ...] = ()
     """Those of its aggregations by session window, the ones below others first and those of a
     node from left to right."""
@@ -73,7 +73,7 @@ class Bounded:
 
 @dataclass(frozen=True, slots=True)
 class Unbounded:
-    """There is no such stretch, or it cannot be told."""
+    """There is no such stretch, or it is unknown."""
 
     reason: str
     """One sentence that names what of the query it is."""

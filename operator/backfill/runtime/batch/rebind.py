@@ -2,9 +2,9 @@
 
 The application's program runs once and its queries are captured as analyzed plans. For each span
 the sources in such a plan are replaced by batch DataFrames of the span's rows; every expression
-above keeps its identity, so functions, views and joined tables of the program work untouched. It is
-what Spark's ``MicroBatchExecution`` does for each micro-batch, only that the sources are those of a
-batch, and that no operator keeps state.
+above keeps its identity, so functions, views and joined tables of the program work untouched.
+Spark's ``MicroBatchExecution`` does the same for each micro-batch; here, the sources are those of a
+batch, and no operator keeps state.
 """
 
 from collections.abc import Callable
@@ -44,9 +44,9 @@ it says only something of a stream. It gives columns of the same identities.
 ARRIVAL = "__backfill_arrival"
 """When a row arrived, in microseconds since the epoch; null where it is not known."""
 NOTHING_IN_A_BATCH = {"CollectMetrics", "EventTimeWatermark", "UpdateEventTimeWatermarkColumn"}
-"""Nodes that hand on their child's rows and only say something of a stream."""
+"""Nodes that pass on their child's rows and only say something of a stream."""
 _HANDS_ON = HAND_ON_COLUMNS | {"Filter", "Generate", "Join", "Project", "Union"}
-"""Nodes that hand on what columns their children have, or a Project that can be made to."""
+"""Nodes that pass on their children's columns, or a Project that can be made to."""
 
 
 def rebind(
@@ -64,7 +64,7 @@ def rebind(
         above: asked for each node that streams and has children, those below it first and those of
             a node from left to right.
         with_arrival: each leaf has the column ``ARRIVAL``, and ``above`` finds it also in the rows
-            at those watermarks below all state to which it can be handed on.
+            at those watermarks below all state to which it can be passed on.
     """
     return frame_of(spark, _Rebinding(spark, leaf, above, with_arrival).node(plan))
 
@@ -87,7 +87,7 @@ def below_watermark(node: JavaObject) -> list[JavaObject] | None:
 
 
 def hides_arrival(node: JavaObject) -> bool:
-    """Whether a node gives something else if its rows have one more column, or does not hand it
+    """Whether a node returns something else if its rows have one more column, or does not pass it
     on.
     """
     known = is_source(node) or kind_of(node) in _HANDS_ON | NOTHING_IN_A_BATCH
@@ -134,7 +134,7 @@ class _Rebinding:
 
     def _first_within_delay(self, node: JavaObject, child: JavaObject) -> JavaObject:
         """The child's rows of whose keys none is at most the watermark's delay before, by event
-        time, whether that one is itself handed on or not. One of those at the same time stays, and
+        time, whether that one is itself passed on or not. One of those at the same time stays, and
         one of those without a time.
         """
         ((time, delay_us),) = event_times(node.child())

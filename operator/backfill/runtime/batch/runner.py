@@ -42,8 +42,8 @@ class Work(Protocol):
         """The same span, with all that it should read by what is known now."""
 
     def write(self, span: Span) -> Computed | None:
-        """Writes its results into files, to which nothing refers yet. None where it turned out that
-        they depend on more rows than were read; then :meth:`reads` says which.
+        """Writes its results into files, to which nothing refers yet. None if they turn out to
+        depend on more rows than were read; then :meth:`reads` says which.
         """
 
     def commit(self, batch: Batch) -> None:

@@ -1,7 +1,7 @@
-"""Spans of queries with session windows. How long a session is cannot be told before it is read, so
-a span reads as far as a length says that is assumed, and observes how long the sessions are on
-which its results depend. One that goes on past what was read shows more than the assumed length of
-itself, for its gap is read as well; then the span is computed again, and reads further.
+"""Spans of queries with session windows. A session's length is unknown before it is read. So a span
+assumes a length, reads as far as that, and observes how long the sessions are on which its
+results depend. One that continues past what was read looks longer than was assumed, since its gap
+is read as well; then the span is computed again, and reads further.
 
 It holds for sessions of sessions, too: what is read is longer by the assumed length for each
 level, so that the sessions of the level below are right wherever the next one needs them.
@@ -37,7 +37,7 @@ from backfill.runtime.queries.logical_plan import session_window
 from backfill.runtime.queries.tracker import OpenResults
 
 _FIRST_GAPS = 4
-"""How many gaps long the first span thinks sessions are, at most."""
+"""How many gaps long the first span assumes sessions to be, at most."""
 _SPARE = 1.5
 """How much longer than in the span before sessions may be without computing a span twice."""
 _LONGEST, _OPEN, _LAST_END = "longest", "open", "last_end"
@@ -60,7 +60,7 @@ class SessionQuery:
 
     @property
     def first_us(self) -> int:
-        """How long the first span thinks sessions are, from start to end, in microseconds."""
+        """The length of sessions that the first span assumes, in microseconds from start to end."""
         return _FIRST_GAPS * (self.found.session_gap_us or 0)
 
     def around(self, session_us: int) -> dict[str, Around]:
@@ -199,7 +199,7 @@ class SessionWatch:
     def _watched(
         self, bound: JavaObject, window: JavaObject, number: int, span: Span
     ) -> JavaObject:
-        """A rebound aggregation that tells how long its sessions are."""
+        """A rebound aggregation that observes how long its sessions are."""
         spark, sessions = self._spark, self._query.found.sessions[number]
         given = [column_of(spark, each) for each in elements(bound.output())]
         # without the mark of a session window, which would make an aggregation above one, too

@@ -21,8 +21,8 @@ small part.
 _LEAST_TIMES_OVERLAP = 10
 """How many times longer than what it shares with its neighbours a span should be."""
 _STRIPS = 50
-"""What a span computes twice, to compare it with the span before it, is so many times shorter than
-it is.
+"""What a span computes twice, to compare it with the span before it, is this many times shorter
+than it is.
 """
 
 
@@ -56,17 +56,17 @@ class Around:
     """Which rows of a source the results of a stretch of event time depend on."""
 
     back_us: int
-    """Those that happened at most so long before it begins."""
+    """Those that happened at most this long before it begins."""
     ahead_us: int
-    """Those that happened at most so long after it ends."""
+    """Those that happened at most this long after it ends."""
     arrives: Arrives
     """When they have arrived."""
 
     @classmethod
     def of(cls, reach: Reach, arrival_column: str, allowed_lateness_us: int) -> "Around":
-        """As is assumed of rows that nothing is known of: they arrive at most the watermark's delay
-        after their event time, and at most ``allowed_lateness_us`` before it; with it, where the
-        event time is the arrival time.
+        """What is assumed of rows of which nothing is known: they arrive at most the watermark's
+        delay after their event time, and at most ``allowed_lateness_us`` before it; with it, where
+        the event time is the arrival time.
         """
         same = reach.event_column == arrival_column
         arrives = Assumed(0, 0) if same else Assumed(allowed_lateness_us, reach.delay_us)

@@ -2,9 +2,9 @@
 
 An unmodified Kafka program parses the JSON text of records, which for a backfill was written from
 the table's columns a moment before. In the captured plan the struct that the text is written from
-is handed on beside it, and ``from_json`` becomes a struct of its fields, wherever that is the same
+is passed on beside it, and ``from_json`` becomes a struct of its fields, wherever that is the same
 value for sure: for types whose text gives the value back, ``from_json`` without options, and nodes
-that hand on rows one by one. Everything else keeps its JSON.
+that pass on rows one by one. Everything else keeps its JSON.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ _ITSELF = {
 """Types whose values are read back as they were written. Decimals are as well."""
 _WHOLE_NUMBERS = ["tinyint", "smallint", "int", "bigint"]
 _ROW_BY_ROW = HAND_ON_COLUMNS | {"EventTimeWatermark", "Filter"}
-"""Nodes that hand on all columns of their child."""
+"""Nodes that pass on all columns of their child."""
 _ROW = "__row"
 
 
@@ -169,7 +169,7 @@ class _Straight:
 
 
 def _value_of(expression: JavaObject, values: _Values) -> _Value | None:
-    """The JSON text that an expression hands on, perhaps as a string of its bytes."""
+    """The JSON text that an expression passes on, perhaps as a string of its bytes."""
     kind = kind_of(expression)
     if kind == "AttributeReference":
         return values.get(id_of(expression))
