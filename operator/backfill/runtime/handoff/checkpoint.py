@@ -123,7 +123,7 @@ def _lines(entry: str) -> list[str]:
     lines = entry.split("\n")
     if lines[0] != _FORMAT or len(lines) < 3:
         raise BackfillError(
-            f"this version of Spark writes the offset log in the format {lines[0][:20]}, and known"
-            f" is {_FORMAT}"
+            f"this version of Spark writes the offset log in the format {lines[0][:20]}, and only"
+            f" {_FORMAT} is supported"
         )
     return lines

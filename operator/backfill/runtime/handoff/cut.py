@@ -209,7 +209,7 @@ def check_held(field: str, topic: str, following: Offsets, kafka: Mapping[int, H
                 field,
                 f"history has rows that topic {topic} never had: {_some(beyond)}",
                 "name the topic and the cluster that the table was filled from; a topic that was"
-                " created again counts its offsets anew and cannot follow on this history",
+                " created again counts its offsets from 0 again and cannot follow this history",
             )
         )
     if problems:

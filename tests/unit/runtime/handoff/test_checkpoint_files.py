@@ -90,7 +90,7 @@ def test_sources_get_other_offsets_and_the_rest_of_the_entry_stays() -> None:
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        (ENTRY.replace("v1", "v2"), "the format v2, and known is v1"),
+        (ENTRY.replace("v1", "v2"), "the format v2, and only v1 is supported"),
         (ENTRY.replace('"step": 4', '"step": 3'), "read 3 steps of events"),
         (ENTRY.replace('{"source": "clicks", "step": 4}', "-"), "not history's: -"),
     ],
