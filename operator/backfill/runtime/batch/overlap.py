@@ -113,7 +113,7 @@ class OverlapCheck:
 
         Args:
             may_differ: whether results of a strip depend on rows that arrived so late that not both
-                spans need have read them, where sessions are at most so long, in microseconds.
+                spans need have read them, where sessions are at most this long, in microseconds.
 
         Raises:
             BatchResultsDiffer: it is not the same, and should be.
@@ -164,8 +164,8 @@ class OverlapCheck:
         return BatchResultsDiffer(
             Problem(
                 "spec.execution",
-                '"Batch" gives the query {} wrong results: those from {} to {} are not the same in'
-                " the two batch jobs that have computed them{}".format(
+                '"Batch" gives wrong results for the query {}: those from {} to {} are not the same'
+                " in the two batch jobs that have computed them{}".format(
                     self._query, *_in_words(strip), examples
                 ),
                 "write Streaming",
