@@ -365,7 +365,7 @@ kafka(spark).writeStream.queryName("each").foreachBatch(each).start().awaitTermi
 REFUSED_EFFECTS = {
     "a write to no output": (
         'batch.write.mode("append").saveAsTable("audit")',
-        "foreachBatch writes to audit (write.saveAsTable), which is the table or name of no output",
+        "foreachBatch writes to audit (write.saveAsTable), which no output has as its table or name",
     ),
     "a write that replaces": (
         'batch.write.mode("overwrite").saveAsTable("copies")',
@@ -411,7 +411,7 @@ REFUSED_EFFECTS = {
     ),
     "a statement that inserts into no output": (
         'batch.createOrReplaceTempView("v")\n    batch.sparkSession.sql("insert into audit select * from v")',
-        "foreachBatch writes to audit (spark.sql (INSERT)), which is the table or name of no output",
+        "foreachBatch writes to audit (spark.sql (INSERT)), which no output has as its table or name",
     ),
     "a statement that inserts twice": (
         'batch.createOrReplaceTempView("v")\n    batch.sparkSession.sql("from v insert into copies select * where id > 9 insert into audit select *")',

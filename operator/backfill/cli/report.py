@@ -29,7 +29,7 @@ def show_reports(backfill: Backfill, *, as_json: bool, browse: bool = False) -> 
         why = (
             "its results are compared after the last step"
             if asked
-            else "no output of it has spec.outputs[].validate"
+            else "no output has spec.outputs[].validate"
         )
         raise BackfillError(f"{backfill.metadata.name} was not compared: {why}")
     if as_json:

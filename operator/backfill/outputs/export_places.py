@@ -54,7 +54,9 @@ def _form(location: str, field: str) -> Iterator[Problem]:
         yield Problem(field, f"{location} is a whole bucket", "name a directory in it")
     elif not place.scheme and not location.startswith("/"):
         yield Problem(
-            field, f"{location} is a relative path", "write it from / on, or name an object store"
+            field,
+            f"{location} is a relative path",
+            "write an absolute path, or name an object store",
         )
 
 
@@ -77,7 +79,7 @@ def _lost(location: str, field: str) -> Iterator[Problem]:
     if not any(place.is_relative_to(each) for each in mounted):
         yield Problem(
             field,
-            f"{location} is on no volume, and the job's pod takes its own disk away with it",
+            f"{location} is on no volume, and the disk of the job's pod is lost with the pod",
             "mount a volume there in the application's driver, or name an object store",
         )
 

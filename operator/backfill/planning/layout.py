@@ -142,8 +142,9 @@ def _steps(pieces: Pieces, limits: StepLimits) -> Steps:
         raise InvalidPlanInput(
             Problem(
                 "spec.maxMisalignment",
-                f"steps of {format_duration(from_us(limits.span_us) - from_us(0))}, half of it, and"
-                f" of {limits.target_bytes} bytes make more than {MAX_STEPS} of them",
+                f"would need more than {MAX_STEPS} steps, of at most"
+                f" {format_duration(from_us(limits.span_us) - from_us(0))}, half of it, and"
+                f" {limits.target_bytes} bytes each",
                 "give a longer maxMisalignment, more planning.targetStepBytes, or a shorter window",
             )
         ) from None

@@ -113,4 +113,4 @@ def test_a_report_that_does_not_exist_is_an_error_that_says_why(
     assert runs.run().status == 0
     told = runs.command("report", "january")
     assert told.status == 1
-    assert "no output of it has spec.outputs[].validate" in told.err
+    assert "no output has spec.outputs[].validate" in told.err

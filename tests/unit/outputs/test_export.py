@@ -179,8 +179,8 @@ def test_a_directory_with_something_of_others_is_refused_and_left_as_it_is(
     (problem,) = check_outputs([exported_to(place)], [OTHER], WINDOW)
     assert str(problem) == (
         f"spec.outputs[0].publish.location: {place} has 1 file that this Backfill has not written"
-        f" ({name}), and files are exported to a directory of their own; move them elsewhere, or"
-        " choose an empty directory, or one that does not exist"
+        f" ({name}), but an export needs a directory of its own; move them elsewhere, or choose an"
+        " empty directory, or one that does not exist"
     )
     assert found(place) == {name: b"{}"}
 
@@ -454,8 +454,8 @@ def test_a_pods_own_disk_is_refused(
     monkeypatch.setenv(JOB_VARIABLE, "january-job-0123456789")
     assert problems(f"file://{tmp_path}/volume/out") == []
     assert problems(tmp_path / "volumes" / "out") == [
-        f"spec.outputs[0].publish.location: {tmp_path}/volumes/out is on no volume, and the job's"
-        " pod takes its own disk away with it; mount a volume there in the application's driver, or"
+        f"spec.outputs[0].publish.location: {tmp_path}/volumes/out is on no volume, and the disk"
+        " of the job's pod is lost with the pod; mount a volume there in the application's driver, or"
         " name an object store"
     ]
 

@@ -165,7 +165,7 @@ def _workspace_problems(
             if not _shares(template, path):
                 yield Problem(
                     field,
-                    f'"{workspace}" is in no volume that the {role} share with other pods',
+                    f'"{workspace}" is on no volume of the {role} that other pods share',
                     fix,
                 )
 

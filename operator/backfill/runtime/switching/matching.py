@@ -401,7 +401,7 @@ def match_write(place: str, how: str, query: str, outputs: Sequence[Output]) -> 
         for output in outputs:
             if output.name == name:
                 return output
-    message = f"foreachBatch writes to {place} ({how}), which is the table or name of no output"
+    message = f"foreachBatch writes to {place} ({how}), which no output has as its table or name"
     fix = (
         f"add an output with its table, or with the name {last_part(place)}; or name {place} in"
         " spec.ignoredQueries to leave these writes out"

@@ -75,7 +75,7 @@ REFUSED: list[tuple[str, Manifest, dict[str, Any], str]] = [
         "a workspace that is not shared",
         KUBEFLOW,
         {"workspace": "/data"},
-        "no volume that the driver share",
+        "on no volume of the driver that other pods share",
     ),
     ("a catalog that no variable can name", KUBEFLOW, UNFIT_CATALOG, "spec.catalogs[1].name"),
 ]

@@ -25,7 +25,7 @@ _ADVICE = {
     ),
 } | dict.fromkeys(_LIMIT_RANGE, "choose spec.planning.resources within the LimitRange")
 _OTHERWISE = (
-    "change the driver of the SparkApplication, or overrides.driver, or ask whoever runs the policy"
+    "change the driver of the SparkApplication, or overrides.driver, or ask the policy's owner"
 )
 
 
