@@ -120,7 +120,7 @@ class Publish(Model):
     approval: Literal["Automatic", "Manual"] | None = None
     """``Automatic``: publish as soon as the result is complete. ``Manual``: wait for approval
     first. Default: ``Manual`` for modes ``Replace`` and ``Upsert`` unless ``validate`` compares
-    with ``Production``, because they would remove rows that were compared with nothing; otherwise
+    with ``Production``, because they would remove rows without a comparison; otherwise
     ``Automatic``. May change to ``Manual`` at any time, but not to ``Automatic`` once the plan is
     made.
     """

@@ -135,8 +135,8 @@ class Ordering(Model):
     allowed_lateness: Duration = Field(default="5m", validate_default=True)
     """How far out of order rows of different steps may be read, in arrival time. Should be at most
     the watermark delay of the application. Policies ``Exact`` and ``Unordered`` ignore it for
-    streams. For batch jobs, under any policy, it is also how long before their event time rows are
-    assumed to arrive at most, if that cannot be measured.
+    streams. For batch jobs, under any policy, it is also the longest time by which rows are
+    assumed to arrive before their event time, if that cannot be measured.
     """
 
 
@@ -190,11 +190,11 @@ class BackfillSpec(Model):
     wait_for_input: Duration = Field(default="0s", validate_default=True)
     """How long planning waits for rows that are missing from the tables. The time counts from when
     rows are first found missing, or from the last change of the spec since then. Meanwhile, the
-    tables are checked again at intervals of a sixtieth of this duration, but of at least ten
-    seconds and at most five minutes. When the time is up, the plan is made from the rows that the
-    tables have, or the Backfill is refused as without waiting (see ``sources[].allowIncomplete``).
-    Cannot be combined with ``snapshot.id`` or ``snapshot.asOf`` of a source. Default: ``0s``, do
-    not wait.
+    tables are checked again at intervals of a sixtieth of this duration, but at least ten seconds
+    and at most five minutes. When the time is up, the plan is made from the rows that the tables
+    have, or the Backfill is refused, as it would be without waiting (see
+    ``sources[].allowIncomplete``). Cannot be combined with ``snapshot.id`` or ``snapshot.asOf`` of
+    a source. Default: ``0s``, do not wait.
     """
     ordering: Ordering = Ordering()
     """Order in which history is read."""
