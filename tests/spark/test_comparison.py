@@ -420,9 +420,8 @@ def test_rows_with_one_key_at_several_times_are_counted_and_shown(
 
 
 def test_of_a_key_that_occurs_twice_the_rows_that_the_other_side_lacks_are_shown(
-    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, lake: Catalog, tmp_path: Path
 ) -> None:
-    show_lake_to_workers(spark, monkeypatch)
     staged = some((1, 0, 1.0, 0, "us"), (1, 5, 2.0, 0, "us"), (2, 1, 7.0, 0, "us"))
     production = some((1, 0, 1.0, 0, "us"), (1, 6, 2.001, 0, "us"))
     production = pa.concat_tables([production, some(*[(2, 1, 7.0, 0, "us")] * 2)])
