@@ -190,6 +190,19 @@ def derived_before_the_watermark(s: Streams) -> DataFrame:
     return hours.groupBy("hour").count()
 
 
+def sometimes_timed(s: Streams) -> DataFrame:
+    """Rows may have their other times without an event time."""
+    at = F.when(F.col("v") > 1, F.col("t"))
+    rows = s.read("l").withColumns({"at": at, "later": F.col("t") + F.expr("interval 1 hour")})
+    return rows.withWatermark("at", "1 minute").dropDuplicates(["at", "t", "later"])
+
+
+def timed_by_what_is_there(s: Streams) -> DataFrame:
+    at = F.col("t") - F.expr("interval 1 hour")
+    rows = s.read("l").withColumns({"at": at, "hour": F.date_trunc("hour", "t")})
+    return rows.withWatermark("at", "1 minute").dropDuplicates(["hour", "t"])
+
+
 def parsed(s: Streams) -> DataFrame:
     value = F.from_json("s", "at timestamp, id int").alias("value")
     rows = s.read("r").select(value).select("value.*").withWatermark("at", "1 minute")
@@ -377,6 +390,11 @@ CASES = [
     Case("sql's union", sql_union_distinct, "t", {"l": (0, 0), "r": (0, 0)}),
     # where the time comes from
     Case("derived before the watermark", derived_before_the_watermark, "hour", {"l": (0, HOUR - 1)}),
+    Case("only where there is one", sometimes_timed, "at", BOTH),
+    Case("maybe without one", sometimes_timed, "t", "unknown how the result's t follows"),
+    Case("maybe without one, later", sometimes_timed, "later", "unknown how the result's later follows"),
+    Case("always with one", timed_by_what_is_there, "t", {"l": (HOUR, -HOUR)}),
+    Case("always with one, by hour", timed_by_what_is_there, "hour", {"l": (HOUR, -1)}),
     Case("parsed", parsed, "start", {"r": (0, 10 * MINUTE - 1)}),
     Case("exploded", exploded, "start", {"l": (0, 10 * MINUTE - 1)}),
     Case("with a table", with_a_table, "start", {"l": (0, 10 * MINUTE - 1)}),

@@ -497,8 +497,10 @@ class _Analysis:
             leaf = self._leaves[number]
             leaf.timed = True
             leaf.event_column = names.get(number)
-        unseen = replace(child, times={})
-        seen = {key: unseen.gap(key, time) for key in {*child.keys, time}}
+        unseen, root = replace(child, times={}), child.root(time)
+        # what may be there without an event time says nothing of when its row happened
+        keys = {time, *(key for key in child.keys if child.root(key) == root)}
+        seen = {key: unseen.gap(key, time) for key in keys}
         times = {
             key: dict.fromkeys(child.leaves, range_)
             for key, range_ in seen.items()
