@@ -255,6 +255,14 @@ def test_only_what_follows_from_the_rows_is_compared(spark: SparkSession) -> Non
     ]  # fmt: skip
     assert compared(windows.agg(F.avg("id").alias("a")).where("a > 1"), "window.start") == []
     assert compared(rows.dropDuplicates(["id", "t"])) == ["id", "t"]
+    # of texts that are equal any may stand for its group
+    named = rows.select("t", F.collate(F.col("tags")[0], "UTF8_LCASE").alias("name"))
+    names = F.collate("name", "UTF8_BINARY")
+    assert compared(named.select("t", names.alias("text"))) == ["t", "text"]
+    assert compared(named.distinct().select("t", names.alias("text"))) == ["t"]
+    assert compared(named.dropDuplicates(["t", "name"])) == ["t"]
+    grouped = named.groupBy(F.window("t", "10 minutes"), "name").count()
+    assert compared(grouped.withColumn("text", names), "window.start") == ["window", "count"]
     assert compared(rows.withColumn("d", doubled("k"))) == ["id", "k", "t", "tags", "d"][:4]
     assert compared(rows.withColumn("r", F.rand())) == ["id", "k", "t", "tags"]
     assert compared(rows.union(rows.withColumn("id", F.rand().cast("long")))) == ["k", "t", "tags"]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from py4j.java_gateway import JavaObject
 
+from backfill.runtime.batch.expressions import all_expressions
 from backfill.runtime.catalyst import elements, id_of, kind_of
 from backfill.runtime.queries.logical_plan import HAND_ON_COLUMNS, is_source
 from backfill.runtime.source.record_columns import OFFSET
@@ -29,6 +30,8 @@ _ADDS = {"Average", "Sum"}
 _HANDS_ON = HAND_ON_COLUMNS | {"EventTimeWatermark"}
 _NOT_COMPARED = re.compile(r"\b(double|float|map|variant)\b")
 """Types of values that are rounded, or that cannot be hashed."""
+_LOOK_ALIKES = re.compile(r"\bcollate\b")
+"""Types of values that may be equal and yet differ: any of them stands for its group."""
 
 
 class _RowsVary(Exception):  # noqa: N818 - not an error: it is an answer
@@ -71,17 +74,19 @@ class _Columns:
                 return self._among(elements(node.projectList()), below)
             case "Aggregate":
                 self._must_be_certain(elements(node.groupingExpressions()), below)
-                return self._among(elements(node.aggregateExpressions()), below)
+                given = elements(node.aggregateExpressions())
+                return self._among(given, below) | _with_look_alikes(given)
             case "Filter" | "Generate" | "Join":
                 self._must_be_certain(elements(node.expressions()), below)
                 return below
             case "Distinct":
                 self._must_be_certain(elements(node.output()), below)
-                return below
+                return below | _with_look_alikes(elements(node.output()))
             case "Deduplicate" | "DeduplicateWithinWatermark":
                 self._must_be_certain(elements(node.keys()), below)
                 keys = {id_of(key) for key in elements(node.keys())}
-                return {id_of(column) for column in elements(node.output())} - keys
+                others = {id_of(column) for column in elements(node.output())} - keys
+                return others | _with_look_alikes(elements(node.keys()))
             case "Union":
                 return set(_of_union(node, below))
             case "Expand":
@@ -120,6 +125,16 @@ def _exact(function: JavaObject) -> bool:
     # an average of whole numbers adds them as doubles
     rounded = kind in _ADDS and _NOT_COMPARED.search(str(function.dataType().catalogString()))
     return kind in _EXACT and not rounded
+
+
+def _with_look_alikes(columns: list[JavaObject]) -> set[int]:
+    """IDs of those columns that are made of values of which equal ones may differ."""
+    return {
+        id_of(column)
+        for column in columns
+        for each in all_expressions(column)
+        if _LOOK_ALIKES.search(str(each.dataType().catalogString()))
+    }
 
 
 def _of_union(union: JavaObject, below: set[int]) -> Iterator[int]:
