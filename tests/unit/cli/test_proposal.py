@@ -339,7 +339,18 @@ def test_columns_of_an_output_are_named_as_in_its_table() -> None:
     (output,) = proposed({**TABLES, "lake.raw.hourly": upper}).outputs
     assert output.timestamp_column is not None
     assert output.keys is not None
-    assert (output.timestamp_column.value, output.keys.value) == ("BEGAN", "BEGAN,ID")
+    assert (output.timestamp_column.value, output.keys.value) == ("BEGAN", ("BEGAN", "ID"))
+
+
+def test_a_key_may_have_a_comma_in_its_name() -> None:
+    table = {"began": "timestamptz", "id, as sent": "long"}
+    columns = (
+        SurveyedColumn(name="began", type="timestamp", is_event_time=True),
+        SurveyedColumn(name="id, as sent", type="bigint"),
+    )
+    query = hourly(keys=("began", "id, as sent"), columns=columns)
+    backfill, _ = written(proposed({**TABLES, "lake.raw.hourly": table}, query))
+    assert backfill.spec.outputs[0].keys == ("began", "id, as sent")
 
 
 def test_results_without_a_single_time_are_asked_about() -> None:

@@ -79,7 +79,7 @@ def manifest(
     return "\n".join([*_commented(tuple(head), 0), *_lines(document, 0)]) + "\n"
 
 
-def _said(chosen: Chosen, *more: str) -> Said:
+def _said(chosen: Chosen[Any], *more: str) -> Said:
     todo = (f"{TODO}{each}" for each in chosen.todo)
     return Said(chosen.value, (*chosen.why, *more, *todo))
 
@@ -147,7 +147,7 @@ def _output(output: ProposedOutput) -> Said:
     if output.timestamp_column is not None:
         fields["timestampColumn"] = _said(output.timestamp_column)
     if output.keys is not None:
-        fields["keys"] = Said(output.keys.value.split(","), _said(output.keys).comments)
+        fields["keys"] = Said(list(output.keys.value), _said(output.keys).comments)
     choose = (
         "None leaves the result in its branch, where you can look at it. Append adds it to the"
         " table, Replace replaces the window, Upsert replaces the rows with the same keys, Export"

@@ -19,10 +19,12 @@ from backfill.cli.proposal.proposed import (
 from backfill.protocol.survey import Survey, SurveyedQuery
 
 
-def outputs_of(survey: Survey, lake: Lake) -> tuple[list[ProposedOutput], list[Chosen], list[str]]:
+def outputs_of(
+    survey: Survey, lake: Lake
+) -> tuple[list[ProposedOutput], list[Chosen[str]], list[str]]:
     """The outputs, queries that are not run, and what a person has to decide about queries."""
     outputs: list[ProposedOutput] = []
-    ignored: list[Chosen] = []
+    ignored: list[Chosen[str]] = []
     unsolved: list[str] = []
     for query in survey.queries:
         if (why := _not_an_output(query, lake)) is None:
@@ -105,7 +107,7 @@ def _outputs_of(query: SurveyedQuery, lake: Lake) -> list[ProposedOutput]:
     return [_output(name, query, table, columns)]
 
 
-def _table_of_query(query: SurveyedQuery, lake: Lake) -> Chosen:
+def _table_of_query(query: SurveyedQuery, lake: Lake) -> Chosen[str]:
     if query.table is not None and (found := lake.find(query.table)) is not None:
         lacks = _lacks(query, lake.columns(found))
         todo = (f"It lacks {', '.join(lacks)}, which the query writes.",) if lacks else ()
@@ -136,14 +138,14 @@ def _lacks(query: SurveyedQuery, columns: Mapping[str, str]) -> list[str]:
 
 
 def _output(
-    name: str, query: SurveyedQuery, table: Chosen, columns: Mapping[str, str]
+    name: str, query: SurveyedQuery, table: Chosen[str], columns: Mapping[str, str]
 ) -> ProposedOutput:
     return ProposedOutput(
         valid_name(name), query, table, _time_of_result(query, columns), _keys(query, columns)
     )
 
 
-def _time_of_result(query: SurveyedQuery, columns: Mapping[str, str]) -> Chosen | None:
+def _time_of_result(query: SurveyedQuery, columns: Mapping[str, str]) -> Chosen[str] | None:
     """The column that decides whether a row belongs to the window."""
     there = {name.lower(): name for name, kind in columns.items() if kind in {*TIMES, "date"}}
     known = [
@@ -170,16 +172,16 @@ def _time_of_result(query: SurveyedQuery, columns: Mapping[str, str]) -> Chosen 
     return None
 
 
-def _keys(query: SurveyedQuery, columns: Mapping[str, str]) -> Chosen | None:
+def _keys(query: SurveyedQuery, columns: Mapping[str, str]) -> Chosen[tuple[str, ...]] | None:
     by = ", ".join(query.groups_by)
     there = {each.lower(): each for each in columns if "." not in each}
     keys = [there.get(key.lower()) for key in query.keys]
     if keys and all(keys) and query.function is None:
         return Chosen(
-            ",".join(filter(None, keys)),
+            tuple(filter(None, keys)),
             (f"The columns that identify a row: the query groups by {by}.",),
         )
     if query.groups_by and query.output_mode == "update" and query.function is None:
         todo = f"The columns that identify a row of the table; the query groups by {by}."
-        return Chosen(UNKNOWN_COLUMN, todo=(todo,))
+        return Chosen((UNKNOWN_COLUMN,), todo=(todo,))
     return None

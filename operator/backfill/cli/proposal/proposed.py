@@ -2,9 +2,11 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from backfill.protocol.survey import Survey, SurveyedInput, SurveyedQuery
+
+T = TypeVar("T")
 
 UNKNOWN_TABLE = "TODO.namespace.table"
 """Stands for a source's table that was not found. That of an output has more behind it. No catalog
@@ -30,10 +32,10 @@ class Lake(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Generic[T]):
     """A value of the manifest, with its comments."""
 
-    value: str
+    value: T
     why: tuple[str, ...] = ()
     todo: tuple[str, ...] = ()
     """What a person has to decide or to look up."""
@@ -45,8 +47,8 @@ class ProposedSource:
 
     name: str
     read: SurveyedInput
-    table: Chosen
-    timestamp_column: Chosen
+    table: Chosen[str]
+    timestamp_column: Chosen[str]
     timestamp_unit: str | None = None
     kafka: Mapping[str, str] = field(default_factory=dict)
     value_column: str | None = None
@@ -66,10 +68,10 @@ class ProposedOutput:
 
     name: str
     query: SurveyedQuery
-    table: Chosen
-    timestamp_column: Chosen | None
+    table: Chosen[str]
+    timestamp_column: Chosen[str] | None
     """None where no column has the time of a row."""
-    keys: Chosen | None = None
+    keys: Chosen[tuple[str, ...]] | None = None
     """Columns with commas between them; None where they are unknown and need not be known."""
 
     @property
@@ -85,7 +87,7 @@ class Proposal:
     survey: Survey
     sources: tuple[ProposedSource, ...]
     outputs: tuple[ProposedOutput, ...]
-    ignored: tuple[Chosen, ...]
+    ignored: tuple[Chosen[str], ...]
     """Queries that are not run, with the reason."""
     unsolved: tuple[str, ...] = ()
     """What a person has to decide about queries, each in a sentence."""

@@ -44,7 +44,7 @@ def source_of(
     return ProposedSource(name, read, table, arrival, unit, kafka, value, event)
 
 
-def _table_of(read: SurveyedInput, lake: Lake, written: Collection[str]) -> Chosen:
+def _table_of(read: SurveyedInput, lake: Lake, written: Collection[str]) -> Chosen[str]:
     if read.kind == "Table":
         return Chosen(read.name, ("The program streams from this table.",))
     if read.table is not None:
@@ -52,7 +52,7 @@ def _table_of(read: SurveyedInput, lake: Lake, written: Collection[str]) -> Chos
     return _table_of_topic(read, lake, written)
 
 
-def _table_of_topic(topic: SurveyedInput, lake: Lake, written: Collection[str]) -> Chosen:
+def _table_of_topic(topic: SurveyedInput, lake: Lake, written: Collection[str]) -> Chosen[str]:
     """The table with a topic's name and the fields that the program reads."""
     named = sorted(
         (rank, table)
@@ -150,7 +150,7 @@ def _event_columns(read: SurveyedInput, survey: Survey, columns: Mapping[str, st
 
 def _arrival_column(
     columns: Mapping[str, str], used: Collection[str], events: list[str], value: str | None
-) -> tuple[Chosen, str | None]:
+) -> tuple[Chosen[str], str | None]:
     """The column with the time at which rows arrived, and its unit if that is needed. Of a table
     with the values of records, a column ``timestamp`` is Kafka's.
     """

@@ -23,9 +23,9 @@ _DEFAULT_LATENESS = Ordering().allowed_lateness
 class Times:
     """The lengths of time of the manifest."""
 
-    warm_up: Chosen
-    drain: Chosen
-    allowed_lateness: Chosen
+    warm_up: Chosen[str]
+    drain: Chosen[str]
+    allowed_lateness: Chosen[str]
 
 
 def times(
@@ -66,7 +66,7 @@ def measured(source: ProposedSource, lags: ArrivalLags) -> str:
 
 def _warm_up(
     proposal: Proposal, explained: Sequence[ExplainedQuery] | None, lags: Mapping[str, ArrivalLags]
-) -> Chosen:
+) -> Chosen[str]:
     if explained is None:
         return Chosen("0s", todo=(_unknown("before", "a session, a window or a join"),))
     why, todo, longest = [], _sessions(proposal), 0.0
@@ -88,7 +88,7 @@ def _warm_up(
 
 def _drain(
     proposal: Proposal, explained: Sequence[ExplainedQuery] | None, lags: Mapping[str, ArrivalLags]
-) -> Chosen:
+) -> Chosen[str]:
     why: list[str] = []
     todo: list[str] = []
     longest = 0.0
@@ -128,7 +128,7 @@ def _greatest(lags: Sequence[int], todo: list[str]) -> int:
     return max(right, default=0)
 
 
-def _allowed_lateness(proposal: Proposal, lags: Mapping[str, ArrivalLags]) -> Chosen:
+def _allowed_lateness(proposal: Proposal, lags: Mapping[str, ArrivalLags]) -> Chosen[str]:
     default = format_duration(_DEFAULT_LATENESS)
     watermarks = {
         (watermark.inputs, watermark.delay_seconds)
