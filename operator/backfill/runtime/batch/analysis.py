@@ -674,6 +674,7 @@ class _Analysis:
             if not value or len(value) != 1:
                 continue
             (member,) = value
+            of_all = member.total and not extreme.filter().isDefined()
             found: dict[int, Range] = {}
             for each in keys:
                 key = each.key
@@ -683,7 +684,8 @@ class _Analysis:
                 to_key = member.moved.reverse().then(child.gap(member.key, key))
                 edge = _START if kind_of(function) == "Min" else _END
                 # a session's edge, which is not the member's but for the first or last one
-                if inner.times[key] != child.times[key] and not (key[1] == edge and to_key.exact):
+                is_edge = of_all and key[1] == edge and to_key.exact
+                if inner.times[key] != child.times[key] and not is_edge:
                     to_key = Range(to_key.back + Extent(0, 1), to_key.ahead + Extent(0, 1))
                 to_group = to_key.then(each.moved)
                 for leaf, range_ in inner.times[key].items():
