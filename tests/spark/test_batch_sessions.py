@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from pyspark.sql import functions as F
 
 from backfill.planning.plan import PlanHeader, PlanInputs, SourceTotals
 from backfill.runtime.batch.analysis import analyze
-from backfill.runtime.batch.reach import Bounded
+from backfill.runtime.batch.reach import Bounded, Sessions
 from backfill.runtime.batch.rebind import rebind
 from backfill.runtime.batch.sessions import SessionQuery, SessionWatch
 from backfill.runtime.batch.spans import Around, Span
@@ -298,3 +299,16 @@ def test_it_goes_on_where_another_try_thought_sessions_to_be_shorter(
     later = {row: n for row, n in done.rows.items() if row[0] >= middle.stretch.start_us}
     assert resumed.rows == Counter(later)
     assert resumed.open_results == done.open_results
+
+
+def test_a_session_is_as_long_as_it_lasts_when_clocks_are_set_back(spark: SparkSession) -> None:
+    times = "timestamp'2026-10-25 00:50:00Z' as start, timestamp'2026-10-25 02:15:00Z' as end"
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        frame = spark.sql(f"select struct({times}) as session")
+        kind, some = frame.schema["session"].dataType, cast(Any, SimpleNamespace(stretch=object()))
+        (longest,) = SessionWatch._metrics(some, F.col("session"), kind, Sessions(), some)
+        assert frame.select(longest).collect() == [(85 * MINUTE,)]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)

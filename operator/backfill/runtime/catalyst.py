@@ -17,6 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
+from pyspark.sql.types import DataType, _parse_datatype_json_string
 
 _NULL = -(2**63)
 _LONG_BYTES = 8
@@ -157,6 +158,11 @@ def column_of(spark: SparkSession, expression: JavaObject) -> Column:
     return ClassicColumn(
         _jvm(spark).org.apache.spark.sql.classic.ExpressionUtils.column(expression)
     )
+
+
+def type_of(expression: JavaObject) -> DataType:
+    """The type of an expression's values."""
+    return _parse_datatype_json_string(str(expression.dataType().json()))
 
 
 def observing(spark: SparkSession, plan: JavaObject, name: str, *metrics: Column) -> JavaObject:

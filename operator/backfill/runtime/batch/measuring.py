@@ -11,7 +11,6 @@ from threading import Thread
 from py4j.java_gateway import JavaObject
 from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
-from pyspark.sql.types import _parse_datatype_json_string
 
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch.arrivals import AtWatermark, Cells
@@ -27,6 +26,7 @@ from backfill.runtime.catalyst import (
     kind_of,
     nodes_of,
     pruned,
+    type_of,
 )
 from backfill.runtime.queries.logical_plan import columns_used_by, is_source, source_of
 from backfill.runtime.source.timestamp_columns import microseconds
@@ -149,8 +149,7 @@ def _cells_by_spark(
         with_arrival=True,
     )
     time = node.eventTime().toAttribute()
-    kind = _parse_datatype_json_string(time.dataType().json())
-    event_us = microseconds(column_of(spark, time), kind)
+    event_us = microseconds(column_of(spark, time), type_of(time))
     return cells_of_frame(frame_of(spark, found[-1]), event_us, width_us(header))
 
 

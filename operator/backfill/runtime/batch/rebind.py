@@ -8,7 +8,6 @@ batch, and no operator keeps state.
 """
 
 from collections.abc import Callable
-from datetime import timedelta
 
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -23,6 +22,7 @@ from backfill.runtime.catalyst import (
     id_of,
     kind_of,
     nodes_of,
+    type_of,
 )
 from backfill.runtime.queries.logical_plan import (
     HAND_ON_COLUMNS,
@@ -32,6 +32,7 @@ from backfill.runtime.queries.logical_plan import (
     source_of,
     topic_of,
 )
+from backfill.runtime.source.timestamp_columns import microseconds
 
 Leaf = Callable[[str, str | None], DataFrame]
 """The rows of a source, by its name and the Kafka topic that it stands for, if it does: columns of
@@ -143,7 +144,9 @@ class _Rebinding:
         at = given[id_of(time)]
         same_keys = [column for number, column in given.items() if number in keys]
         in_order = Window.partitionBy(*same_keys, at.isNull()).orderBy(at)
-        late_enough = at > F.lag(at).over(in_order) + F.lit(timedelta(microseconds=delay_us))
+        # an interval of a day is one of the session's time zone, of 23 to 25 hours
+        at_us = microseconds(at, type_of(time))
+        late_enough = at_us > F.lag(at_us).over(in_order) + F.lit(delay_us)
         kept = (F.row_number().over(in_order) == 1) | late_enough
         marked = frame_of(self._spark, child).select(*given.values(), kept.alias("kept"))
         mark = column_of(self._spark, elements(analyzed(marked).output())[-1])

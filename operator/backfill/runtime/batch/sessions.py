@@ -18,6 +18,7 @@ from typing import Any
 from py4j.java_gateway import JavaObject
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
 
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch.arrivals import Arrives, StepBounds
@@ -32,9 +33,18 @@ from backfill.runtime.batch.spans import (
     stretch_of,
     with_strips,
 )
-from backfill.runtime.catalyst import Catalyst, analyzed, column_of, elements, frame_of, observing
+from backfill.runtime.catalyst import (
+    Catalyst,
+    analyzed,
+    column_of,
+    elements,
+    frame_of,
+    observing,
+    type_of,
+)
 from backfill.runtime.queries.logical_plan import session_window
 from backfill.runtime.queries.tracker import OpenResults
+from backfill.runtime.source.timestamp_columns import microseconds
 
 _FIRST_GAPS = 4
 """How many gaps long the first span assumes sessions to be, at most."""
@@ -153,7 +163,7 @@ class SessionWatch:
     def enough(self, span: Span, seen: Mapping[str, Mapping[str, Any]]) -> bool:
         """Whether a span that was computed has read all that its results depend on."""
         lengths = (seen.get(_name(number, span), {}).get(_LONGEST) for number in self._numbers)
-        longest_us = max((_us(each) for each in lengths if each is not None), default=0)
+        longest_us = max((each for each in lengths if each is not None), default=0)
         wider_us = 2 * longest_us
         # where there is nothing more to read, the results are those of all rows
         enough = (
@@ -208,15 +218,23 @@ class SessionWatch:
         frame = frame_of(spark, Catalyst(spark).aggregate_with(bound, elements(named)))
         session = column_of(spark, elements(analyzed(frame).output())[-1])
         plan = observing(
-            spark, analyzed(frame), _name(number, span), *self._metrics(session, sessions, span)
+            spark,
+            analyzed(frame),
+            _name(number, span),
+            *self._metrics(session, type_of(window), sessions, span),
         )
         rows = frame_of(spark, plan)
         if (closed_us := self._query.sessions_closed_us) is not None:
             rows = rows.where(session["end"] <= _moment(closed_us))
         return analyzed(rows.select(*given))
 
-    def _metrics(self, session: Column, sessions: Sessions, span: Span) -> list[Column]:
-        length = session["end"] - session["start"]
+    def _metrics(
+        self, session: Column, kind: DataType, sessions: Sessions, span: Span
+    ) -> list[Column]:
+        assert isinstance(kind, StructType)
+        # timestamps would be subtracted by the clocks of the session's zone, which are set back
+        start_us, end_us = (microseconds(session[each.name], each.dataType) for each in kind)
+        length = end_us - start_us
         assert span.stretch is not None  # no query with state is row-wise
         if sessions.edge is None:
             return [F.max(length).alias(_LONGEST)]
@@ -249,8 +267,3 @@ def _name(number: int, span: Span) -> str:
 
 def _moment(time_us: int) -> Column:
     return F.timestamp_micros(F.lit(time_us))
-
-
-def _us(length: Any) -> int:
-    """A length of time that Spark gives as a ``java.time.Duration``."""
-    return int(length.getSeconds()) * 1_000_000 + int(length.getNano()) // 1_000

@@ -25,7 +25,6 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
-    _parse_datatype_json_string,
 )
 
 from backfill.api.source import Source
@@ -37,6 +36,7 @@ from backfill.runtime.catalyst import (
     id_of,
     kind_of,
     nodes_of,
+    type_of,
 )
 from backfill.runtime.queries.logical_plan import (
     HAND_ON_COLUMNS,
@@ -150,7 +150,7 @@ class _Plan:
 
     def _decoded(self, expression: JavaObject, path: tuple[str, ...]) -> StructType | None:
         """The fields that are decoded for a part of the result; None where it is not known how."""
-        fields = _type(expression)
+        fields = type_of(expression)
         if not isinstance(fields, StructType):
             return None
         fields = _only(fields, path)
@@ -247,13 +247,9 @@ def _is_converted(column: JavaObject) -> bool:
         return False
     if str(cast.child().name()).lower() != str(column.name()).lower():
         return False  # computed by the program
-    there, declared = _type(cast.child()), _type(cast)
+    there, declared = type_of(cast.child()), type_of(cast)
     plain = isinstance(there, AtomicType) and isinstance(declared, AtomicType)
     return there != declared and not (plain and _is_read_back(there, declared))
-
-
-def _type(expression: JavaObject) -> DataType:
-    return _parse_datatype_json_string(str(expression.dataType().json()))
 
 
 def _at(union: JavaObject, child: JavaObject, used: Set[_Use]) -> set[_Use]:
