@@ -4,9 +4,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from planned import hourly, source, spec
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
 
+from backfill.api.errors import BackfillError
 from backfill.planning.planner import (
     make_plan,
     protect_snapshots,
@@ -42,5 +46,39 @@ def test_a_protected_snapshot_outlives_expiration_until_it_is_released(
 
     release_snapshots(wanted, "streaming/other")
     assert "backfill/streaming/january/held" in lake.load_table("raw.held").refs()
+    release_snapshots(wanted, "streaming/january")
+    assert list(lake.load_table("raw.held").refs()) == ["main"]
+
+
+def test_the_snapshot_of_the_last_plan_is_the_one_that_is_held(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    rows = pa.table({"ts": pa.array(hourly(), pa.timestamp("us", "UTC"))})
+    table = lake.create_table("raw.held", schema=rows.schema)
+    wanted = spec(source("held", snapshot={"protect": True}))
+    for _ in range(2):
+        table.append(rows)
+        header = make_plan(wanted, Workspace(str(tmp_path)), parallelism=1)
+        protect_snapshots(wanted, header, "streaming/january")
+    (pinned,) = header.inputs.sources
+    tag = table.refresh().refs()["backfill/streaming/january/held"]
+    assert tag.snapshot_id == pinned.snapshot_id == table.current_snapshot().snapshot_id
+
+
+def test_a_tag_that_cannot_be_removed_is_not_forgotten(
+    lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({"ts": pa.array(hourly(), pa.timestamp("us", "UTC"))})
+    lake.create_table("raw.held", schema=rows.schema).append(rows)
+    wanted = spec(source("held", snapshot={"protect": True}))
+    header = make_plan(wanted, Workspace(str(tmp_path)), parallelism=1)
+    protect_snapshots(wanted, header, "streaming/january")
+
+    def lose(*_: object, **__: object) -> None:
+        raise CommitFailedException("another commit came first")
+
+    with monkeypatch.context() as patch, pytest.raises(BackfillError, match="backfill/streaming/"):
+        patch.setattr(SqlCatalog, "commit_table", lose)
+        release_snapshots(wanted, "streaming/january")
     release_snapshots(wanted, "streaming/january")
     assert list(lake.load_table("raw.held").refs()) == ["main"]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
-from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.api.errors import BackfillError, InvalidPlanInput, Problem
 from backfill.iceberg.failures import reason
 from backfill.iceberg.tables import Catalogs
 from backfill.planning.plan import SourceInput
@@ -17,14 +17,15 @@ with their changes, but may lose the race.
 
 
 def protect(source: SourceInput, tag: str, field: str) -> None:
-    """Tags the snapshot that a source reads. An existing tag is kept.
+    """Tags the snapshot that a source reads. A tag that an earlier plan has left is moved.
 
     Raises:
         InvalidPlanInput: the table cannot be written.
     """
     table = Catalogs().load_table(source.table, field)
     for _ in range(_TRIES):
-        if tag in table.refresh().metadata.refs:
+        tagged = table.refresh().metadata.refs.get(tag)
+        if tagged is not None and tagged.snapshot_id == source.snapshot_id:
             return
         try:
             table.manage_snapshots().create_tag(source.snapshot_id, tag).commit()
@@ -43,7 +44,11 @@ def protect(source: SourceInput, tag: str, field: str) -> None:
 
 
 def unprotect(table_names: Iterable[str], tag_prefix: str) -> None:
-    """Removes the tags with this prefix. Tables that no longer exist are skipped."""
+    """Removes the tags with this prefix. Tables that no longer exist are skipped.
+
+    Raises:
+        BackfillError: other commits came first each time.
+    """
     for name in dict.fromkeys(table_names):
         try:
             table = Catalogs().load_table(name, "spec.sources")
@@ -52,6 +57,11 @@ def unprotect(table_names: Iterable[str], tag_prefix: str) -> None:
         for _ in range(_TRIES):
             if _without_tags(table, tag_prefix):
                 break
+        else:
+            raise BackfillError(
+                f"the tags {tag_prefix}* of {name} cannot be removed: other commits came first each"
+                " time"
+            )
 
 
 def _without_tags(table: Table, prefix: str) -> bool:
