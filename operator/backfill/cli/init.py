@@ -14,10 +14,18 @@ from rich.console import Console
 
 from backfill.api.application import Application, metadata_of, read_application
 from backfill.api.backfill import Backfill
-from backfill.api.errors import BackfillError, BadInput, InvalidManifest, InvalidPlanInput, Problem
+from backfill.api.errors import (
+    BackfillError,
+    BadInput,
+    InvalidManifest,
+    InvalidPlanInput,
+    Problem,
+    first_line,
+)
 from backfill.api.manifests.backfill_manifest import load_manifests
 from backfill.api.manifests.documents import Document
 from backfill.api.quantities import count, parse_time
+from backfill.api.redaction import redact
 from backfill.api.spec import Window
 from backfill.cli.asking import ask, check_answered
 from backfill.cli.dry_run import dry_run
@@ -221,9 +229,11 @@ def _explained(
             with err.status("finding out what results depend on"):
                 return explain(backfill, application, header.plan_id, workspace), []
         except BadInput as error:
-            return None, [f"backfill plan says: {each}" for each in error.problems]
+            return None, [f"backfill plan says: {redact(str(each))}" for each in error.problems]
         except BackfillError as error:
-            return None, [f"backfill plan failed: {error}"]
+            # the manifest is kept and shared, unlike this screen, and an error may end with a log
+            err.print(redact(str(error)), markup=False, highlight=False)
+            return None, [f"backfill plan failed: {redact(first_line(error))}"]
 
 
 def _parsed(text: str) -> Backfill:

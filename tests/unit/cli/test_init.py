@@ -12,8 +12,9 @@ import yaml
 from kubernetes.config import kube_config
 from pyiceberg.catalog import Catalog
 
+from backfill.api.errors import BackfillError
 from backfill.api.manifests.backfill_manifest import load_manifests
-from backfill.protocol.survey import Survey, SurveyedInput, SurveyedQuery
+from backfill.protocol.survey import Survey, SurveyedColumn, SurveyedInput, SurveyedQuery
 from cases import cases
 from histories import UTC_TIME
 from local_runs import Command, Ended
@@ -190,6 +191,25 @@ def test_errors_of_the_program_are_told(init: Init, answer: Callable[..., None])
     answer(reason="ApplicationFailed", message="ValueError: out of coffee")
     end = init()
     assert (end.status, end.err) == (1, "error: ValueError: out of coffee\n")
+
+
+def test_what_a_program_has_logged_is_not_in_the_manifest(
+    init: Init, answer: Callable[..., None], lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.create_table("raw.hourly", pa.schema([("began", UTC_TIME)]))
+    columns = (SurveyedColumn(name="began", type="timestamp", is_event_time=True),)
+    query = SurveyedQuery(name="hourly", inputs=("clicks",), columns=columns)
+    answer(inputs=(SurveyedInput(kind="Topic", name="clicks"),), queries=(query,))
+
+    def fail(*_: object) -> None:
+        raise BackfillError("the application ended:\njdbc:postgresql://me:hunter2@db/lake")
+
+    monkeypatch.setattr("backfill.cli.init.dry_run", fail)
+    end = init()
+    assert end.status == 0, end.err
+    assert "backfill plan failed: the application ended" in end.out
+    assert "jdbc" not in end.out
+    assert "jdbc:postgresql://***@db/lake" in end.err
 
 
 def test_catalogs_that_cannot_be_looked_into_are_named(
