@@ -13,10 +13,11 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JError
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 
-from backfill.api.errors import BadInput, Problem, UnsupportedProgram
+from backfill.api.errors import BadInput, Problem, RunFailed, UnsupportedProgram
 from backfill.api.output import Output
 from backfill.api.spec import Effect
 from backfill.iceberg.tables import Catalogs
@@ -209,6 +210,8 @@ class BatchFunction:
             Exception: what the function raises.
             BadInput: the function does what a backfill cannot redirect.
             ResultLost: what was staged of an output no longer exists.
+            RunFailed: the run or Spark has ended meanwhile. A function that catches errors may have
+                returned without the rows that it could not write, and Spark runs the batch again.
         """
         batch = BatchInProgress(self, frame, number)
         _in_progress.add(batch)
@@ -217,7 +220,10 @@ class BatchFunction:
                 self._function(frame, number)
         finally:
             _in_progress.discard(batch)
-        self._commit(number, batch.close())
+        files = batch.close()
+        if self.run.over.is_set() or _has_ended(frame):
+            raise RunFailed(f"Spark has ended while the query {self.query} wrote batch {number}")
+        self._commit(number, files)
 
     def takes(self, place: str) -> bool:
         """Whether a table, topic or path is an output, or is left out."""
@@ -275,6 +281,14 @@ class BatchFunction:
         return _Branch(
             output, table, settings_for(table, self.run.settings, output, self.query), self.query
         )
+
+
+def _has_ended(frame: DataFrame) -> bool:
+    """Whether Spark was stopped, or is gone."""
+    try:
+        return bool(frame.sparkSession.sparkContext._jsc.sc().isStopped())
+    except (AttributeError, Py4JError):  # the first one where the program has stopped it
+        return True
 
 
 class _Branch:
