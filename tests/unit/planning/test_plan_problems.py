@@ -164,7 +164,7 @@ def test_a_table_nothing_was_written_to_is_named(lake: Catalog, tmp_path: Path) 
     lake.create_table("raw.events", schema=pa.schema([("ts", TS)]))
     (problem,) = problems(tmp_path, source("events"))
     assert "has no snapshot: nothing was ever written" in problem.message
-    assert "append without rows to the table" in problem.fix
+    assert "append without rows to it" in problem.fix
 
 
 @pytest.mark.usefixtures("events")
