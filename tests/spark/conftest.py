@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyspark
@@ -46,6 +46,15 @@ def spark() -> Iterator[SparkSession]:
         session = builder.config(map=_SETTINGS).getOrCreate()
         yield session
         session.stop()
+
+
+@pytest.fixture
+def in_zone(spark: SparkSession) -> Iterator[Callable[[str], None]]:
+    """Sets the session's time zone until the test has ended."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    assert before is not None
+    yield lambda zone: spark.conf.set("spark.sql.session.timeZone", zone)
+    spark.conf.set("spark.sql.session.timeZone", before)
 
 
 @pytest.fixture(scope="session")

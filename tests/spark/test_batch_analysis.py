@@ -472,13 +472,6 @@ def sources(spark: SparkSession) -> Streams:
     return Streams(spark, streams(spark, SCHEMAS))
 
 
-@pytest.fixture
-def in_zone(spark: SparkSession) -> Iterator[Callable[[str], None]]:
-    before = spark.conf.get("spark.sql.session.timeZone")
-    yield lambda zone: spark.conf.set("spark.sql.session.timeZone", zone)
-    spark.conf.set("spark.sql.session.timeZone", before)
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_results_depend_on(
     case: Case, sources: Streams, in_zone: Callable[[str], None]

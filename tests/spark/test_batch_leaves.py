@@ -88,14 +88,12 @@ def plan(lake: Catalog, tmp_path: Path) -> Callable[..., Backfill]:
 
 
 @pytest.fixture
-def in_zone(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
-    spark.conf.set("spark.sql.session.timeZone", request.param)
-    yield
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
+def zoned(in_zone: Callable[[str], None], request: pytest.FixtureRequest) -> None:
+    in_zone(request.param)
 
 
-@pytest.mark.usefixtures("in_zone")
-@pytest.mark.parametrize("in_zone", ZONES, indirect=True)
+@pytest.mark.usefixtures("zoned")
+@pytest.mark.parametrize("zoned", ZONES, indirect=True)
 @pytest.mark.parametrize("topic", [None, "raw"])
 def test_every_type_of_column_is_what_streaming_gives(
     spark: SparkSession, lake: Catalog, plan: Callable[..., Backfill], topic: str | None

@@ -301,14 +301,12 @@ def test_it_goes_on_where_another_try_thought_sessions_to_be_shorter(
     assert resumed.open_results == done.open_results
 
 
-def test_a_session_is_as_long_as_it_lasts_when_clocks_are_set_back(spark: SparkSession) -> None:
+def test_a_session_is_as_long_as_it_lasts_when_clocks_are_set_back(
+    spark: SparkSession, in_zone: Callable[[str], None]
+) -> None:
+    in_zone("Europe/Berlin")
     times = "timestamp'2026-10-25 00:50:00Z' as start, timestamp'2026-10-25 02:15:00Z' as end"
-    before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
-    try:
-        frame = spark.sql(f"select struct({times}) as session")
-        kind, some = frame.schema["session"].dataType, cast(Any, SimpleNamespace(stretch=object()))
-        (longest,) = SessionWatch._metrics(some, F.col("session"), kind, Sessions(), some)
-        assert frame.select(longest).collect() == [(85 * MINUTE,)]
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", before)
+    frame = spark.sql(f"select struct({times}) as session")
+    kind, some = frame.schema["session"].dataType, cast(Any, SimpleNamespace(stretch=object()))
+    (longest,) = SessionWatch._metrics(some, F.col("session"), kind, Sessions(), some)
+    assert frame.select(longest).collect() == [(85 * MINUTE,)]

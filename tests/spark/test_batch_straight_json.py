@@ -240,23 +240,24 @@ def odd_rows() -> pa.Table:
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Kolkata"])
 def test_odd_values_are_those_that_parsing_gives(
-    spark: SparkSession, lake: Catalog, tmp_path: Path, zone: str
+    spark: SparkSession,
+    lake: Catalog,
+    tmp_path: Path,
+    in_zone: Callable[[str], None],
+    zone: str,
 ) -> None:
     backfill = plan_of(lake, tmp_path, odd_rows())
     schema = (
         "tiny bigint, long bigint, double double, float float, decimal decimal(38,10), day date,"
         " moment timestamp, local timestamp_ntz, text string, broken string"
     )
-    spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
-        check(
-            spark,
-            backfill,
-            lambda records: records.select(
-                F.from_json(text(), schema).alias("e"),
-                F.from_json(text(), "local timestamp")["local"].alias("local_moment"),
-            ).select("e.*", "local_moment", F.hex("e.broken").alias("bytes")),
-            straight=True,
-        )
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    in_zone(zone)
+    check(
+        spark,
+        backfill,
+        lambda records: records.select(
+            F.from_json(text(), schema).alias("e"),
+            F.from_json(text(), "local timestamp")["local"].alias("local_moment"),
+        ).select("e.*", "local_moment", F.hex("e.broken").alias("bytes")),
+        straight=True,
+    )

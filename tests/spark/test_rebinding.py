@@ -1,6 +1,7 @@
 """A captured plan over the rows of a batch, and what is observed within it."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -82,18 +83,14 @@ def test_rows_of_whose_keys_none_is_within_the_delay_before_them_are_kept(
     assert len(rows) / 4 < expected.total() < len(rows)
 
 
-def test_a_delay_of_a_day_has_24_hours_when_clocks_change(spark: SparkSession) -> None:
+def test_a_delay_of_a_day_has_24_hours_when_clocks_change(
+    spark: SparkSession, in_zone: Callable[[str], None]
+) -> None:
     events = streams(spark, SCHEMAS)("events").withWatermark("t", "1 day")
     frame = events.dropDuplicatesWithinWatermark(["k"])
     # a day of Berlin has 25 hours then, or 23
     autumn = "(1, timestamp'2026-10-24 12:00:00Z'), (1, timestamp'2026-10-25 12:30:00Z')"
     spring = "(2, timestamp'2026-03-28 12:00:00Z'), (2, timestamp'2026-03-29 11:30:00Z')"
-    before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
-    try:
-        kept = rebind(
-            analyzed(frame), spark, lambda *_: rows_of(spark, f"{autumn}, {spring}")
-        ).collect()
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", before)
-    assert Counter(row.k for row in kept) == {1: 2, 2: 1}
+    in_zone("Europe/Berlin")
+    kept = rebind(analyzed(frame), spark, lambda *_: rows_of(spark, f"{autumn}, {spring}"))
+    assert Counter(row.k for row in kept.collect()) == {1: 2, 2: 1}

@@ -3,7 +3,8 @@ lost commits.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,6 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.transforms import HourTransform
 from pyiceberg.types import StringType
-from pyiceberg.utils.config import Config
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -26,7 +26,6 @@ from backfill.outputs.result import Result
 from backfill.outputs.staging import Staged, read_staged, staged_files
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.sink import redirect, sink_settings
-from iceberg_tables import catalog_properties, sqlite_catalog
 
 ROWS, BATCHES = 40, 4
 """Rows of a batch, a minute apart; batch k begins k hours after the start."""
@@ -34,6 +33,8 @@ START_US = 1_625_961_600_000_000
 COLUMNS = pa.schema(
     [("id", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("who", pa.string())]
 )
+_tables = count()
+"""Numbers in the names of tables: Spark's Python workers keep those that they have opened."""
 RESULT = Result("streaming", "rmi", "first", "0123456789abcdef", "copies")
 
 
@@ -95,28 +96,14 @@ class Stream:
         return sorted(self.table.scan(snapshot_id=head).to_arrow()["id"].to_pylist())
 
 
-@pytest.fixture(scope="module")
-def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
-    """One catalog for all tests here, so that Spark's Python workers live on from one to the
-    next.
-    """
-    directory = tmp_path_factory.mktemp("lake")
-    catalog = sqlite_catalog(directory)
-    catalog.create_namespace("raw")
-    with pytest.MonkeyPatch.context() as patch:
-        for key, value in catalog_properties(directory).items():
-            patch.setenv(f"PYICEBERG_CATALOG__LAKE__{key.upper()}", value)
-            patch.setitem(
-                spark.sparkContext.environment, f"PYICEBERG_CATALOG__LAKE__{key.upper()}", value
-            )
-        # read once, when PyIceberg was imported
-        patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
-        yield catalog
+@pytest.fixture
+def lake(lake_of_workers: Catalog) -> Catalog:
+    return lake_of_workers
 
 
 @pytest.fixture
 def stream(spark: SparkSession, lake: Catalog, tmp_path: Path) -> Stream:
-    table = lake.create_table(f"raw.copies_{len(lake.list_tables('raw'))}", schema=COLUMNS)
+    table = lake.create_table(f"raw.copies_{next(_tables)}", schema=COLUMNS)
     with table.update_spec() as update:
         update.add_field("at", HourTransform(), "hour")
     return Stream(spark, table, tmp_path)
@@ -159,12 +146,11 @@ def test_the_window_s_rows_of_every_batch_are_in_the_branch_and_main_is_untouche
     assert len(staged_files(stream.table, RESULT)) == 2, "one file for each hour"
 
 
-def test_times_are_the_same_moments_in_whatever_zone_the_session_is(stream: Stream) -> None:
-    stream.spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
-    try:
-        stream.run()
-    finally:
-        stream.spark.conf.set("spark.sql.session.timeZone", "UTC")
+def test_times_are_the_same_moments_in_whatever_zone_the_session_is(
+    stream: Stream, in_zone: Callable[[str], None]
+) -> None:
+    in_zone("Asia/Kolkata")
+    stream.run()
     assert stream.written() == list(range(ROWS, 3 * ROWS))
 
 

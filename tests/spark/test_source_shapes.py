@@ -246,11 +246,9 @@ def test_a_schema_that_is_none_is_refused_before_anything_runs(
 
 
 @pytest.fixture
-def in_new_york(spark: SparkSession) -> Iterator[None]:
+def in_new_york(in_zone: Callable[[str], None]) -> None:
     """A session as a program makes it that counts days in local time."""
-    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
-    yield
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    in_zone("America/New_York")
 
 
 @pytest.mark.usefixtures("in_new_york")
