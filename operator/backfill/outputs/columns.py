@@ -258,10 +258,7 @@ def _places(given: list[str], wanted: list[pa.Field]) -> list[int | None]:
     only in case, as in Spark, and that is no other column's own.
     """
     own = {field.name for field in wanted}
-    others = {
-        name.lower(): place for place, name in reversed(list(enumerate(given))) if name not in own
-    }
-    return [
-        given.index(field.name) if field.name in given else others.get(field.name.lower())
-        for field in wanted
-    ]
+    backwards = list(enumerate(given))[::-1]  # so that the first one of a name counts
+    exactly = {name: place for place, name in backwards}
+    otherwise = {name.lower(): place for place, name in backwards if name not in own}
+    return [exactly.get(each.name, otherwise.get(each.name.lower())) for each in wanted]

@@ -256,7 +256,7 @@ class SessionWatch:
         return [
             longest,
             F.count_if(left_open).alias(_OPEN),
-            F.max(F.when(left_open, F.unix_micros(session["end"]))).alias(_LAST_END),
+            F.max(F.when(left_open, end_us)).alias(_LAST_END),
         ]
 
 

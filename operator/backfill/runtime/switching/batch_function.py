@@ -287,7 +287,7 @@ def _has_ended(frame: DataFrame) -> bool:
     """Whether Spark was stopped, or is gone."""
     try:
         return bool(frame.sparkSession.sparkContext._jsc.sc().isStopped())
-    except (AttributeError, Py4JError):  # the first one where the program has stopped it
+    except (AttributeError, OSError, Py4JError):  # the first one if the program has stopped it
         return True
 
 
