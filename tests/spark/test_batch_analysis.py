@@ -358,9 +358,9 @@ CASES = [
     Case("session by end", sessions(), "end", {"l": (10 * MINUTE, 0)}, {"l": (1, 0)}),
     Case("first of a session", extreme_of_a_session("min(t)"), "at", {"l": (5 * MINUTE, 5 * MINUTE)}, {"l": (0, 1)}),
     Case("last of a session", extreme_of_a_session("max(t)"), "at", {"l": (5 * MINUTE, 5 * MINUTE)}, {"l": (1, 0)}),
-    Case("first of some of a session", extreme_of_a_session("min(t) filter (where v > 1)"), "at", {"l": (5 * MINUTE, 5 * MINUTE)}, {"l": (1, 1)}),
-    Case("first of a session that counts", extreme_of_a_session("min(if(v > 1, t, null))"), "at", {"l": (5 * MINUTE, 5 * MINUTE)}, {"l": (1, 1)}),
-    Case("last of a session that counts", extreme_of_a_session("max(if(v > 1, t, null))"), "at", {"l": (5 * MINUTE, 5 * MINUTE)}, {"l": (1, 1)}),
+    Case("first of some of a session", extreme_of_a_session("min(t) filter (where v > 1)"), "at", "unknown how the result's at follows"),
+    Case("first of a session that counts", extreme_of_a_session("min(if(v > 1, t, null))"), "at", "unknown how the result's at follows"),
+    Case("last of a session that counts", extreme_of_a_session("max(if(v > 1, t, null))"), "at", "unknown how the result's at follows"),
     Case("session with two gaps", sessions("if(k > 1, '1 minute', '7 minutes')"), "start", {"l": (7 * MINUTE, 7 * MINUTE)}, {"l": (0, 1)}),
     Case("session with any gap", sessions("concat(v, ' minutes')"), "start", "gap of a session window"),
     # joins

@@ -683,9 +683,11 @@ class _Analysis:
                     continue
                 to_key = member.moved.reverse().then(child.gap(member.key, key))
                 edge = _START if kind_of(function) == "Min" else _END
+                of_a_session = inner.times[key] != child.times[key]
+                if of_a_session and not of_all:
+                    continue  # no edge of the session says whether such a result is closed
                 # a session's edge, which is not the member's but for the first or last one
-                is_edge = of_all and key[1] == edge and to_key.exact
-                if inner.times[key] != child.times[key] and not is_edge:
+                if of_a_session and not (key[1] == edge and to_key.exact):
                     to_key = Range(to_key.back + Extent(0, 1), to_key.ahead + Extent(0, 1))
                 to_group = to_key.then(each.moved)
                 for leaf, range_ in inner.times[key].items():
