@@ -70,6 +70,8 @@ class Staged:
     overlap: Mapping[str, int] | None = None
     """What the last span has found of results that the next one computes, too, for the driver that
     compares them."""
+    rows_open: int = 0
+    """Number of rows of the window that spans have left out because they may still change."""
 
 
 Holds = Literal["Rows", "Changes", "Result"]
@@ -99,6 +101,8 @@ class Batch:
     """What its rows are. Files with changes are in the directory of their batch."""
     overlap: Mapping[str, int] | None = None
     """What a span has found of results that the next one computes, too."""
+    rows_open: int = 0
+    """Number of rows of the window that a span has left out because they may still change."""
 
     @property
     def begins_at(self) -> int:
@@ -342,6 +346,7 @@ def _new_summary(before: Snapshot | None, result: Result, batch: Batch) -> dict[
         batch.execution,
         changes=old.changes or (batch.holds == "Changes" and rows > 0),
         overlap=batch.overlap,
+        rows_open=old.rows_open + batch.rows_open,
     )
     return {
         **result.summary,

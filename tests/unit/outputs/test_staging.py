@@ -126,6 +126,15 @@ def test_batches_without_rows_keep_the_counts_right(lake: Catalog) -> None:
     assert content(table, RESULT.branch) == expected(FIRST, "backfill")
 
 
+def test_what_spans_leave_open_is_counted_over_all_attempts(lake: Catalog) -> None:
+    table = make_table(lake)
+    for first, last, left_open in ((0, 2, 0), (3, 4, 5), (5, 5, 2)):
+        span = Batch("query", last, (), table.spec().spec_id, 0, first=first, rows_open=left_open)
+        assert stage_batch(table, RESULT, span)
+    staged = read_staged(table.metadata, RESULT)
+    assert staged is not None and staged.rows_open == 7
+
+
 def test_two_outputs_of_one_table_share_the_branch_and_count_apart(lake: Catalog) -> None:
     table, other = make_table(lake), replace(RESULT, output="other")
     stage(table, 0, FIRST)

@@ -322,12 +322,12 @@ class _Analysis:
         for edge, leaf in edges:
             seen = times.get(leaf, ANYWHERE)
             if ends is not None and seen.known and not seen.back.sessions + seen.ahead.sessions:
-                alone = len(self._session_ends) == 1 and session_window(top) is not None
                 return Sessions(
                     edge,
                     int(seen.back.us),
                     int(seen.ahead.us),
-                    self._by_source(ends) if alone else None,
+                    closed_by=self._by_source(ends),
+                    alone=len(self._session_ends) == 1 and session_window(top) is not None,
                 )
         return Sessions()
 

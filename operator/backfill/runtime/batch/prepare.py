@@ -202,7 +202,7 @@ class _Work:
         self._handed_on = handed_on(self._plan)
         self._hidden = hiding_nodes(self._plan)
         self._lock = threading.Lock()
-        self._rows_open = 0
+        self._rows_open = 0 if target.staged is None else target.staged.rows_open
         self._open_results = OpenResults(count=0, needed_drain_seconds=0.0)
         self._watch: SessionWatch | None = None
         self._lags: Lags | None = None
@@ -315,11 +315,10 @@ class _Work:
             return
         with self._lock:
             self._rows_open += rows
+            needed = self._open_results if watch is None else _not_reported(watch.around)
             self._open_results = OpenResults(
                 count=self._rows_open,
-                needed_drain_seconds=(
-                    self._open_results.needed_drain_seconds if self._rows_open else 0.0
-                ),
+                needed_drain_seconds=needed.needed_drain_seconds if self._rows_open else 0.0,
             )
 
     def _rows(self, span: Span) -> DataFrame:

@@ -51,8 +51,10 @@ class Sessions:
     """A result with event time a depends on sessions with this edge in [a - back, a + ahead]."""
     ahead_us: int = 0
     closed_by: Mapping[str, Reach] | None = None
-    """By source, which rows a session depends on after its end; None where results depend on
-    more than one session, or have no such edge."""
+    """By source, which rows a session depends on after its end; None where results have no such
+    edge."""
+    alone: bool = False
+    """Whether each result is one of these sessions, which says by itself whether it is closed."""
 
 
 @dataclass(frozen=True, slots=True)

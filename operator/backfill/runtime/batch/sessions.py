@@ -5,6 +5,9 @@ is read as well; then the span is computed again, and reads further.
 
 It holds for sessions of sessions, too: what is read is longer by the assumed length for each
 level, so that the sessions of the level below are right wherever the next one needs them.
+
+Where joins or windows follow, a result is closed if no session on which it depends may go on after
+the last row that the plan reads. A span assumes that none that may is long, and observes that, too.
 """
 
 import itertools
@@ -16,10 +19,11 @@ from datetime import timedelta
 from typing import Any
 
 from py4j.java_gateway import JavaObject
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
+from backfill.api.quantities import format_time, from_us
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch.arrivals import Arrives, StepBounds
 from backfill.runtime.batch.reach import Bounded, Reach, Sessions
@@ -39,6 +43,7 @@ from backfill.runtime.catalyst import (
     column_of,
     elements,
     frame_of,
+    observed,
     observing,
     type_of,
 )
@@ -50,7 +55,7 @@ _FIRST_GAPS = 4
 """How many gaps long the first span assumes sessions to be, at most."""
 _SPARE = 1.5
 """How much longer than in the span before sessions may be without computing a span twice."""
-_LONGEST, _OPEN, _LAST_END = "longest", "open", "last_end"
+_LONGEST, _LONGEST_OPEN, _OPEN, _LAST_END = "longest", "longest_open", "open", "last_end"
 
 _log = logging.getLogger(__name__)
 
@@ -90,28 +95,37 @@ class SessionQuery:
         spans = with_strips(spans, around, self.bounds)
         return [self.widened(span, self.first_us) for span in spans]
 
-    def closed_us(self, session_us: int) -> int:
-        """Results from this time on may be open if no session that matters is longer; the end of
-        the window where the sessions themselves say which ones are.
+    def closed_us(self, open_us: int) -> int:
+        """Results from this time on may be open if no session that matters and may go on is longer;
+        the end of the window where the sessions themselves say which ones are.
         """
         if self.sessions_closed_us is not None:
             return self.header.inputs.end_us
-        return closed_until_us(self.header, self.around(session_us).values())
+        return closed_until_us(self.header, self.around(open_us).values())
 
     @property
     def sessions_closed_us(self) -> int | None:
         """Sessions that end by this time are closed; None where more than one session makes a
         result, so that no session says whether it is closed.
         """
-        closed_by = self.found.sessions[0].closed_by
-        if closed_by is None:
+        sessions = self.found.sessions[0]
+        return self.ended_us(sessions) if sessions.alone else None
+
+    def ended_us(self, sessions: Sessions) -> int | None:
+        """Those of an aggregation's sessions that end by this time do not go on; None where that is
+        not known of any.
+        """
+        closed_by = sessions.closed_by
+        if closed_by is None or any(reach.sessions_ahead for reach in closed_by.values()):
             return None
         after = (self._arrived(source, reach).after_us for source, reach in closed_by.items())
         return self.header.inputs.read_end_us - max(after)
 
-    def widened(self, span: Span, session_us: int) -> Span:
-        """The same span, which reads enough for sessions of this length; the last one also the ends
-        of all sessions that are left open, which it counts, wherever they began.
+    def widened(self, span: Span, session_us: int, open_us: int | None = None) -> Span:
+        """The same span, which reads enough for sessions of this length, and gives the results that
+        are closed if none that may go on is longer than ``open_us``, at first the length that the
+        first span assumes. The last one also reads the ends of all sessions that are left open,
+        which it counts, wherever they began.
         """
         assert span.stretch is not None  # no query with state is row-wise
         start_us, end_us = span.stretch.start_us, span.stretch.open_us
@@ -125,7 +139,9 @@ class SessionQuery:
                 self.around(session_us),
                 self.bounds,
             ),
-            stretch=stretch_of(start_us, end_us, self.closed_us(session_us)),
+            stretch=stretch_of(
+                start_us, end_us, self.closed_us(self.first_us if open_us is None else open_us)
+            ),
             session_us=session_us,
         )
 
@@ -141,14 +157,27 @@ class SessionWatch:
         self._spark = spark
         self._lock = threading.Lock()
         self._next_us = query.first_us
-        self._wider_us: dict[int, int] = {}
-        """By first step, for spans that have to be computed again."""
+        self._again: dict[int, tuple[int, int | None]] = {}
+        """By first step the lengths of sessions, and of those that may go on, for spans that have
+        to be computed again.
+        """
+        self._observing: dict[str, DataFrame] = {}
+        """By the name of what is observed the sessions, for spans that are at work."""
+        self._longest_open_us = query.first_us
 
     def reads(self, span: Span) -> Span:
         """A span with what it should read by what is known now."""
         with self._lock:
-            session_us = self._wider_us.get(span.steps.start, self._next_us)
-        return self._query.widened(span, session_us)
+            lengths = self._again.get(span.steps.start, (self._next_us, None))
+        return self._query.widened(span, *lengths)
+
+    @property
+    def around(self) -> dict[str, Around]:
+        """What results depend on where sessions are as long as the longest one that may go on and
+        because of which a span has left results open.
+        """
+        with self._lock:
+            return self._query.around(self._longest_open_us)
 
     def above(self, span: Span) -> Above:
         """Observes the sessions of a span's plan, and leaves open ones out."""
@@ -161,32 +190,58 @@ class SessionWatch:
         return watch
 
     def enough(self, span: Span, seen: Mapping[str, Mapping[str, Any]]) -> bool:
-        """Whether a span that was computed has read all that its results depend on."""
-        lengths = (seen.get(_name(number, span), {}).get(_LONGEST) for number in self._numbers)
-        longest_us = max((each for each in lengths if each is not None), default=0)
+        """Whether a span that was computed has read all that its results depend on, and gives none
+        that may change.
+        """
+        metrics = [self._metrics_of(number, span, seen) for number in self._numbers]
+        longest_us, open_us = (
+            max((each[name] for each in metrics if each.get(name) is not None), default=0)
+            for name in (_LONGEST, _LONGEST_OPEN)
+        )
         wider_us = 2 * longest_us
         # where there is nothing more to read, the results are those of all rows
-        enough = (
+        read = (
             longest_us <= span.session_us or self._query.widened(span, wider_us).reads == span.reads
         )
         assert span.stretch is not None  # no query with state is row-wise
+        closed_us = max(self._query.closed_us(open_us), span.stretch.start_us)
         span_us = span.stretch.open_us - span.stretch.start_us
         with self._lock:
-            if enough:
+            if read and span.stretch.end_us <= closed_us:
                 next_us = min(int(_SPARE * longest_us), span_us)
                 self._next_us = max(self._query.first_us, next_us)
+                if span.stretch.end_us < span.stretch.open_us:
+                    self._longest_open_us = max(self._longest_open_us, open_us)
                 return True
-            self._wider_us[span.steps.start] = wider_us
+            again = (max(longest_us, span.session_us), open_us) if read else (wider_us, None)
+            self._again[span.steps.start] = again
         _log.info(
-            "the query %s: steps %s to %s are computed again with sessions of up to %s, as one is"
-            " longer than %s",
+            "the query %s: steps %s to %s are computed again, as a session is longer than %s: %s",
             self._query.name,
             span.steps.start + 1,
             span.steps.stop,
-            timedelta(microseconds=wider_us),
-            timedelta(microseconds=span.session_us),
+            timedelta(microseconds=self._query.first_us if read else span.session_us),
+            f"results from {format_time(from_us(closed_us))} on are left open, since it may go on"
+            if read
+            else f"rows are read for sessions of up to {timedelta(microseconds=wider_us)}",
         )
         return False
+
+    def _metrics_of(
+        self, number: int, span: Span, seen: Mapping[str, Mapping[str, Any]]
+    ) -> Mapping[str, Any]:
+        """What was observed of an aggregation's sessions. Spark may find that their rows make no
+        difference, as where they are joined with none, and then observes nothing: with more rows
+        they could.
+        """
+        name = _name(number, span)
+        with self._lock:
+            sessions = self._observing.pop(name)
+        if name not in seen:
+            counted = sessions.groupBy().count()
+            counted.collect()
+            seen = observed(counted)
+        return seen.get(name, {})
 
     def open_results(self, last: Span, seen: Mapping[str, Mapping[str, Any]]) -> OpenResults | None:
         """What the last span leaves open, by its sessions; None where they do not say."""
@@ -217,13 +272,10 @@ class SessionWatch:
         named = analyzed(frame_of(spark, bound.child()).select(unmarked)).projectList()
         frame = frame_of(spark, Catalyst(spark).aggregate_with(bound, elements(named)))
         session = column_of(spark, elements(analyzed(frame).output())[-1])
-        plan = observing(
-            spark,
-            analyzed(frame),
-            _name(number, span),
-            *self._metrics(session, type_of(window), sessions, span),
-        )
-        rows = frame_of(spark, plan)
+        name, metrics = _name(number, span), self._metrics(session, type_of(window), sessions, span)
+        rows = frame_of(spark, observing(spark, analyzed(frame), name, *metrics))
+        with self._lock:
+            self._observing[name] = rows
         if (closed_us := self._query.sessions_closed_us) is not None:
             rows = rows.where(session["end"] <= _moment(closed_us))
         return analyzed(rows.select(*given))
@@ -237,7 +289,7 @@ class SessionWatch:
         length = end_us - start_us
         assert span.stretch is not None  # no query with state is row-wise
         if sessions.edge is None:
-            return [F.max(length).alias(_LONGEST)]
+            return [F.max(length).alias(each) for each in (_LONGEST, _LONGEST_OPEN)]
         edge, inputs = session[sessions.edge], self._query.header.inputs
 
         def between(start_us: int, end_us: int) -> Column:
@@ -250,9 +302,11 @@ class SessionWatch:
             span.stretch.start_us - span.before_us, span.stretch.open_us + span.after_us
         )
         longest = F.max(F.when(matters, length)).alias(_LONGEST)
-        if (closed_us := self._query.sessions_closed_us) is None:
-            return [longest]
-        left_open = between(inputs.start_us, inputs.end_us) & (session["end"] > _moment(closed_us))
+        ended_us = self._query.ended_us(sessions)
+        goes_on = F.lit(True) if ended_us is None else session["end"] > _moment(ended_us)
+        if not sessions.alone:
+            return [longest, F.max(F.when(matters & goes_on, length)).alias(_LONGEST_OPEN)]
+        left_open = between(inputs.start_us, inputs.end_us) & goes_on
         return [
             longest,
             F.count_if(left_open).alias(_OPEN),

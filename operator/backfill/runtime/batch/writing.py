@@ -65,6 +65,7 @@ def batch_of(query: str, span: Span, spec_id: int, written: list[Written]) -> Ba
         spec_id,
         sum(each.rows_outside_window for each in written),
         first=span.steps[0],
+        rows_open=sum(each.rows_open for each in written),
     )
 
 
