@@ -76,8 +76,8 @@ def check_goes_on(backfill: Backfill) -> None:
     """
     outcome = find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
     if outcome is not None and outcome.reason in (Reason.REJECTED, Reason.UNDONE):
-        told = f"{backfill.metadata.name} was {outcome.message.partition(';')[0]}"
-        raise BadInput(Problem("", told, remedy(outcome.reason).start_over))
+        message = f"{backfill.metadata.name} was {outcome.message.partition(';')[0]}"
+        raise BadInput(Problem("", message, remedy(outcome.reason).start_over))
 
 
 def undecidable(backfill: Backfill, verdict: Verdict) -> str:

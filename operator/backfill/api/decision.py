@@ -83,11 +83,11 @@ def check_reason(verdict: Verdict, reason: str) -> None:
         BadInput: it is too long, or missing for a rejection.
     """
     if len(reason) > MOST_DECISION_REASON:
-        told = f"has {len(reason):,} characters; at most {MOST_DECISION_REASON:,} are recorded"
-        raise BadInput(Problem("--reason", told, "shorten it"))
+        message = f"has {len(reason):,} characters; at most {MOST_DECISION_REASON:,} are recorded"
+        raise BadInput(Problem("--reason", message, "shorten it"))
     if verdict is Verdict.REJECT and not reason.strip():
-        told = "is empty; say why the result is rejected"
-        raise BadInput(Problem("--reason", told))
+        message = "is empty; say why the result is rejected"
+        raise BadInput(Problem("--reason", message))
 
 
 def decision_name(result: str) -> str:

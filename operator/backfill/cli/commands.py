@@ -19,7 +19,7 @@ from backfill.api.decision import check_reason, next_undo
 from backfill.api.errors import BackfillError, BadInput, Problem, SpecChanged
 from backfill.api.status import DecisionStatus, Verdict
 from backfill.cli.choice import DEFAULT_STATE
-from backfill.cli.ending import exit_status, tell_end
+from backfill.cli.ending import exit_status, print_end
 from backfill.cli.exit_status import FAILED, SUCCEEDED
 from backfill.cli.foreground import control
 from backfill.cli.installed import SPARK, TABLES, require
@@ -100,14 +100,14 @@ def decide_one(context: Context, target: str, verdict: Verdict, reason: str) -> 
     store, stored = find(target, context.namespace, context.state)
     with ControllerLock(store.channel):
         stored = store.load() or stored
-        told = already(stored, verdict)
-        if not told:
+        decided = already(stored, verdict)
+        if not decided:
             if why := undecidable(stored, verdict):
                 fix = f"see: backfill status {store.name}{context.options}"
                 raise BadInput(Problem("", why, fix))
             store.decide(_decision(stored, verdict, reason))
         else:
-            _say(context, told)
+            _say(context, decided)
         if verdict is Verdict.APPROVE:
             return _control(context, store)
         ended = control(store, stored, context.out) or stored
@@ -228,7 +228,7 @@ def _control(context: Context, store: LocalStore) -> int:
     if ended is None:
         _say(context, f"{store.name}: removed")
         return SUCCEEDED
-    tell_end(ended, store, context.out, Console(stderr=True), context.options)
+    print_end(ended, store, context.out, Console(stderr=True), context.options)
     return _end(context, ended)
 
 

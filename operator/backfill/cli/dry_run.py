@@ -85,11 +85,11 @@ def _document(
     """The figures of the plan, and the queries if they were explained."""
     if queries is None:
         return summary.model_dump_json(by_alias=True)
-    told = [
+    listed = [
         query.model_dump(mode="json", by_alias=True) | {"warnings": warnings(backfill, query)}
         for query in queries
     ]
-    return json.dumps(summary.model_dump(mode="json", by_alias=True) | {"queries": told})
+    return json.dumps(summary.model_dump(mode="json", by_alias=True) | {"queries": listed})
 
 
 def dry_run(backfill: Backfill, workspace: Workspace, err: Console) -> PlanHeader:

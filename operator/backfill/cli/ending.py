@@ -31,7 +31,7 @@ def exit_status(backfill: Backfill) -> int:
     return BAD_INPUT if outcome.reason in _BAD_INPUT else FAILED
 
 
-def tell_end(
+def print_end(
     backfill: Backfill, store: "LocalStore", out: Console, err: Console, options: str
 ) -> None:
     """Prints how the run ended and what to do next.
@@ -124,10 +124,10 @@ def _tell_failure(backfill: Backfill, store: "LocalStore", err: Console, options
     if outcome is None:
         return
     lines = outcome.message.splitlines() or [str(outcome.reason)]
-    told = lines if outcome.reason in _BAD_INPUT else lines[:1]
-    for line in told:
+    shown = lines if outcome.reason in _BAD_INPUT else lines[:1]
+    for line in shown:
         _say(err, f"error: {line}")
-    for line in lines[len(told) :]:
+    for line in lines[len(shown) :]:
         _say(err, f"  {line}")
     if remedy(outcome.reason).in_log and backfill.status.attempts:
         log = store.attempts / str(backfill.status.attempts[-1].number) / "driver.log"

@@ -124,7 +124,7 @@ def propose_backfill(
     _parsed(written)
     _write("" if given.from_cluster else application_text(given, output), written, output)
     check = "kubectl backfill plan" if given.from_cluster else "backfill plan --explain"
-    _tell(written, output, check, err)
+    _print_next(written, output, check, err)
     return SUCCEEDED
 
 
@@ -252,7 +252,7 @@ def _write(application: str, written: str, output: Path | None) -> None:
         output.write_text(text, encoding="utf-8")
 
 
-def _tell(written: str, output: Path | None, check: str, err: Console) -> None:
+def _print_next(written: str, output: Path | None, check: str, err: Console) -> None:
     open_questions = sum(line.strip().startswith(f"# {TODO}") for line in written.splitlines())
     where = "FILE" if output is None else shlex.quote(str(output))
     are = "is" if open_questions == 1 else "are"

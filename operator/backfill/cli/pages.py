@@ -165,8 +165,8 @@ def _of_output(output: OutputStatus) -> str:
 
 
 def _of_export(exported: ExportStatus) -> str:
-    told = f", published as {count(exported.files, 'file')} in {exported.location}"
-    return f"{told}, undone" if exported.undone else told
+    where = f", published as {count(exported.files, 'file')} in {exported.location}"
+    return f"{where}, undone" if exported.undone else where
 
 
 def _hand_off(handed: HandOffStatus | None) -> list[RenderableType]:
@@ -231,7 +231,7 @@ def _conditions(view: View) -> RenderableType:
     The reason for a failure is shown once and in full: it may be a list of problems, or the end of
     a log.
     """
-    told = [
+    entries = [
         condition
         for condition in in_order(view.status.conditions)
         if condition.type not in SUMMARIES
@@ -239,14 +239,14 @@ def _conditions(view: View) -> RenderableType:
     failure = next(
         (
             each.message
-            for each in told
+            for each in entries
             if each.type == ConditionType.SUCCEEDED and each.status == "False"
         ),
         "",
     )
     return _rows(
         (f"{condition.type}={condition.status}", _of_condition(condition, failure))
-        for condition in told
+        for condition in entries
     )
 
 

@@ -35,13 +35,13 @@ def show_reports(backfill: Backfill, *, as_json: bool, browse: bool = False) -> 
     if as_json:
         print(json.dumps([_figures(output) for output in compared]))  # noqa: T201
     else:
-        _tell(backfill, compared)
+        _print_summary(backfill, compared)
     if browse:
         for output in compared:
             _open(output)
 
 
-def _tell(backfill: Backfill, compared: list[OutputStatus]) -> None:
+def _print_summary(backfill: Backfill, compared: list[OutputStatus]) -> None:
     asked = {output.name: output for output in backfill.spec.outputs}
     console = Console()
     for output in compared:

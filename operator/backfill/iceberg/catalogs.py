@@ -197,9 +197,9 @@ def _require_login(kind: CatalogType, properties: Mapping[str, Any]) -> None:
 
 
 def _type_of(name: str, properties: Mapping[str, Any]) -> CatalogType:
-    told = properties.get("type")
-    if isinstance(told, str) and told:
-        return CatalogType(told.lower())
+    named = properties.get("type")
+    if isinstance(named, str) and named:
+        return CatalogType(named.lower())
     kind = infer_catalog_type(name, dict(properties))
     if kind is None:
         raise ValueError(f"the type of catalog {name} is not known")

@@ -68,8 +68,8 @@ def reason(error: Exception) -> str:
     """Why something has failed, in one line."""
     if not limited() or isinstance(error, (BackfillError, OutOfReach, BadAnswer)):
         return first_line(error)
-    told = [type(error).__name__, *_details(error)]
-    return f"{told[0]} ({', '.join(dict.fromkeys(told[1:]))})" if told[1:] else told[0]
+    names = [type(error).__name__, *_details(error)]
+    return f"{names[0]} ({', '.join(dict.fromkeys(names[1:]))})" if names[1:] else names[0]
 
 
 def is_refusal(error: Exception) -> bool:

@@ -36,8 +36,8 @@ def store_properties(catalog: str, environment: Mapping[str, str] = os.environ) 
     ``s3.region`` default to the AWS variables of the environment. Each library finds missing ones,
     such as a pod's identity, in its own way.
     """
-    told = {name: str(value) for name, value in catalog_properties(catalog, environment).items()}
-    properties = {name: value for name, value in told.items() if name.startswith(_STORES)}
+    named = {name: str(value) for name, value in catalog_properties(catalog, environment).items()}
+    properties = {name: value for name, value in named.items() if name.startswith(_STORES)}
     if endpoint := environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL"):
         properties.setdefault("s3.endpoint", endpoint)
     region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")

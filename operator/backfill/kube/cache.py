@@ -123,7 +123,7 @@ class Cache:
             self._of_backfill[backfill].add(key)
             self._in_namespace[key[0]] += 1
             self._deleted.pop(key, None)
-        self._tell(backfill)
+        self._notify(backfill)
 
     def forget(self, manifest: Manifest) -> None:
         """Records the deletion of an object, given its last version.
@@ -139,7 +139,7 @@ class Cache:
             ):
                 return
             backfill = self._remove(key)
-        self._tell(backfill)
+        self._notify(backfill)
 
     def replace(self, manifests: Iterable[Manifest], resource_version: str) -> None:
         """Takes a complete list as of a version:
@@ -156,7 +156,7 @@ class Cache:
                 self._note_end(key, int(resource_version))
             backfills = [self._remove(key) for key in gone]
         for backfill in backfills:
-            self._tell(backfill)
+            self._notify(backfill)
         for manifest in listed.values():
             self.put(manifest)
 
@@ -200,7 +200,7 @@ class Cache:
         while len(self._deleted) > _MOST_DELETED:
             self._deleted.popitem(last=False)
 
-    def _tell(self, backfill: Key) -> None:
+    def _notify(self, backfill: Key) -> None:
         for listener in self._listeners:
             listener(backfill)
 

@@ -113,17 +113,17 @@ def error_of(
         resource: kind of the object.
         where: the object as it is shown, such as ``backfills/status streaming/rmi``.
     """
-    told = _told(body)
-    said = (
-        f"cannot {verb} {where}: {told.message or responses.get(status, f'HTTP status {status}')}"
+    parsed = _read(body)
+    text = (
+        f"cannot {verb} {where}: {parsed.message or responses.get(status, f'HTTP status {status}')}"
     )
     match status:
-        case HTTPStatus.CONFLICT if told.reason == "AlreadyExists":
-            return AlreadyExists(said, status)
+        case HTTPStatus.CONFLICT if parsed.reason == "AlreadyExists":
+            return AlreadyExists(text, status)
         case HTTPStatus.CONFLICT:
-            return ConflictError(said)
-        case HTTPStatus.NOT_FOUND if told.reason == "NotFound" and told.kind:
-            return NotFound(said, status)
+            return ConflictError(text)
+        case HTTPStatus.NOT_FOUND if parsed.reason == "NotFound" and parsed.kind:
+            return NotFound(text, status)
         case HTTPStatus.NOT_FOUND:
             return KindMissing(
                 f"the API server serves no {resource.plural} of {resource.root[1:]}:"
@@ -131,34 +131,34 @@ def error_of(
                 status,
             )
         case HTTPStatus.GONE:
-            return Expired(said, status)
+            return Expired(text, status)
         case HTTPStatus.UNAUTHORIZED:
             return Unauthorized(
-                f"{said}; check the credentials of the kubeconfig or service account", status
+                f"{text}; check the credentials of the kubeconfig or service account", status
             )
-        case HTTPStatus.FORBIDDEN if "NamespaceTerminating" in told.causes:
-            return NamespaceEnding(said, status)
-        case _ if status == HTTPStatus.FORBIDDEN or _BY_ADMISSION.search(told.message):
-            return _forbidden(said, told.message, verb, resource, where)
-        case _ if _UNDECLARED in told.message:  # its status is 500
+        case HTTPStatus.FORBIDDEN if "NamespaceTerminating" in parsed.causes:
+            return NamespaceEnding(text, status)
+        case _ if status == HTTPStatus.FORBIDDEN or _BY_ADMISSION.search(parsed.message):
+            return _forbidden(text, parsed.message, verb, resource, where)
+        case _ if _UNDECLARED in parsed.message:  # its status is 500
             return Refused(
-                f"{said}; the cluster's definitions are older than this program:"
+                f"{text}; the cluster's definitions are older than this program:"
                 " apply those of its version",
                 status,
             )
         case HTTPStatus.INTERNAL_SERVER_ERROR:
-            return Faltering(said, status)
+            return Faltering(text, status)
         case _ if (
             status > HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS
         ):
-            return Unreachable(said, status)
+            return Unreachable(text, status)
         case _:
             # A patch whose test fails has this status as well, but names no kind.
-            invalid = status == HTTPStatus.UNPROCESSABLE_ENTITY and told.kind
-            return Invalid(said, status) if invalid else Refused(said, status)
+            invalid = status == HTTPStatus.UNPROCESSABLE_ENTITY and parsed.kind
+            return Invalid(text, status) if invalid else Refused(text, status)
 
 
-class _Told:
+class _Answer:
     """Content of an error answer."""
 
     def __init__(
@@ -170,28 +170,28 @@ class _Told:
         self.causes = causes
 
 
-def _told(body: bytes) -> _Told:
+def _read(body: bytes) -> _Answer:
     try:
         answer = read_json_text(body)
         details = answer.get("details") or {}
         causes = tuple(cause.get("reason", "") for cause in details.get("causes") or ())
-        return _Told(
+        return _Answer(
             str(answer.get("message") or ""),
             str(answer.get("reason") or ""),
             str(details.get("kind") or ""),
             causes,
         )
     except (ValueError, AttributeError):
-        return _Told(body[:_MOST_TEXT].decode(errors="replace").strip())
+        return _Answer(body[:_MOST_TEXT].decode(errors="replace").strip())
 
 
-def _forbidden(said: str, message: str, verb: str, resource: Resource, where: str) -> Forbidden:
+def _forbidden(text: str, message: str, verb: str, resource: Resource, where: str) -> Forbidden:
     """The error for status 403. It says what to grant if a permission is missing."""
     if not _BY_RBAC.search(message):
-        return Denied(said, HTTPStatus.FORBIDDEN)
+        return Denied(text, HTTPStatus.FORBIDDEN)
     kind = where.partition(" ")[0]
     advice = (
         f'; grant it in a role: apiGroups: ["{resource.group}"], resources: ["{kind}"], verbs:'
         f' ["{verb}"]'
     )
-    return Forbidden(f"{said}{advice}", HTTPStatus.FORBIDDEN)
+    return Forbidden(f"{text}{advice}", HTTPStatus.FORBIDDEN)

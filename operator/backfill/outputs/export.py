@@ -137,7 +137,7 @@ class ExportDirectory:
         Raises:
             BackfillError: they cannot be listed.
         """
-        with self._told("be listed"):
+        with self._failing("be listed"):
             return {location.removeprefix(f"{self._place}/") for location in self._place.files()}
 
     def written(self) -> set[str]:
@@ -154,7 +154,7 @@ class ExportDirectory:
         Raises:
             BackfillError: it cannot be read.
         """
-        with self._told("be read"):
+        with self._failing("be read"):
             try:
                 with self._place.open(self._path(MANIFEST)) as file:
                     text = file.read(_MOST_MANIFEST_BYTES)
@@ -174,7 +174,7 @@ class ExportDirectory:
         Raises:
             BackfillError: it cannot be written.
         """
-        with self._told("be written to"):
+        with self._failing("be written to"):
             self._place.write(self._path(name), chunks)
 
     def remove(self, names: Iterable[str]) -> None:
@@ -194,7 +194,7 @@ class ExportDirectory:
             BackfillError: it cannot be read.
         """
         content = Digested()
-        with self._told("be read"):
+        with self._failing("be read"):
             try:
                 with self._place.open(self._path(name)) as file:
                     for _ in content.chunks(file):
@@ -214,7 +214,7 @@ class ExportDirectory:
         return name == PROBE or self._own.fullmatch(name) is not None
 
     @contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _failing(self, what: str) -> Iterator[None]:
         try:
             yield
         except BackfillError:

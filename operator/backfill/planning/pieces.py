@@ -45,7 +45,7 @@ class Pieces:
     """1 if rows must be checked one by one, since some
     are outside of the range, or may have no timestamp.
     """
-    told: Int64s
+    known_groups: Int64s
     """Number of row groups of the file by its manifest,
     if the row group is known from that alone; otherwise 0.
     """
@@ -158,5 +158,5 @@ def _cut_to_range(
         rows=np.where(outside, np.ceil(rows * share), rows).astype(np.int64),
         bytes=size,
         careful=(outside | (nulls != 0)).astype(np.int64),
-        told=np.zeros(len(file), np.int64),
+        known_groups=np.zeros(len(file), np.int64),
     )

@@ -181,9 +181,13 @@ def _by_starts(parts: Parts, row: int, starts: Int64s) -> Parts:
     ends = np.append(starts[1:], size)
     begun = np.append(0, ends * int(piece.rows[0]) // size)
     sizes = ends - np.append(0, starts[1:])
-    told = np.full(len(starts), len(starts))
+    known_groups = np.full(len(starts), len(starts))
     divided = replace(
-        piece, group=np.arange(len(starts)), rows=np.diff(begun), bytes=sizes, told=told
+        piece,
+        group=np.arange(len(starts)),
+        rows=np.diff(begun),
+        bytes=sizes,
+        known_groups=known_groups,
     )
     return Parts(
         divided, np.full(len(starts), parts.step[row]), np.full(len(starts), parts.sliced[row])
@@ -275,7 +279,7 @@ def _table(
         "partition": _partitions(head, sources),
         "deletes": _deletes(head, sources),
         "offsets": pa.nulls(len(head), splits_schema().field("offsets").type),
-        "file_row_groups": pa.array(head.told, mask=head.told == 0),
+        "file_row_groups": pa.array(head.known_groups, mask=head.known_groups == 0),
         "duplicates": pa.nulls(len(head), splits_schema().field("duplicates").type),
     }
     return pa.table({name: columns[name] for name in splits_schema().names}).cast(splits_schema())

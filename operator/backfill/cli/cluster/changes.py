@@ -86,14 +86,14 @@ def _wait_until_gone(place: Place, name: str, uid: str, out: Console) -> None:
 
     The removal continues if the wait is interrupted.
     """
-    told = ""
+    last = ""
     while (found := place.look(name)) is not None and found["metadata"]["uid"] == uid:
         stage = removal(read(found))
-        if stage is not None and stage.reason == Reason.REMOVAL_FAILED and in_words(stage) != told:
-            told = in_words(stage)
-            say(out, f"{name}: {told}; waiting for the operator to retry")
-        elif not told:
-            told = "asked"
+        if stage is not None and stage.reason == Reason.REMOVAL_FAILED and in_words(stage) != last:
+            last = in_words(stage)
+            say(out, f"{name}: {last}; waiting for the operator to retry")
+        elif not last:
+            last = "asked"
             say(
                 out,
                 f"{name}: stopping, then removing what it created (Ctrl-C stops waiting, but not"

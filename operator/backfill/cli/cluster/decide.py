@@ -98,8 +98,8 @@ def _decided(place: Place, backfill: Backfill, verdict: Verdict, reason: str, ou
     """
     check_reason(verdict, reason)
     name = backfill.metadata.name
-    if told := already(backfill, verdict):
-        say(out, told)
+    if message := already(backfill, verdict):
+        say(out, message)
         return False
     if why := undecidable(backfill, verdict):
         raise BadInput(Problem("", why, f"see: {place.command('status', name)}"))
@@ -136,13 +136,13 @@ def _found(
         ).spec
     except ValidationError:
         raise ConflictError(str(error)) from error
-    name, told = backfill.metadata.name, f"{spec.by} has decided: {spec.decision}"
+    name, message = backfill.metadata.name, f"{spec.by} has decided: {spec.decision}"
     if spec.backfill != name:
         other = f"{DECISION_KIND} {called} is about {spec.backfill}, and has no effect"
         raise BadInput(Problem("", f"{name}: {other}", "have it deleted, then decide again"))
     if spec.decision != verdict:
-        raise BadInput(Problem("", f"{name}: {told}"))
-    say(out, f"{name}: {told}")
+        raise BadInput(Problem("", f"{name}: {message}"))
+    say(out, f"{name}: {message}")
     return True
 
 

@@ -37,7 +37,7 @@ def follow_one(place: Place, name: str, *, as_json: bool) -> int:
         while True:
             found = patiently(lambda: place.look(name))
             if found is None or found["metadata"]["uid"] != uid:
-                _tell(f"{name}: removed")
+                _print(f"{name}: removed")
                 return SUCCEEDED
             backfill = read(found)
             if not as_json or version != found["metadata"]["resourceVersion"]:
@@ -106,16 +106,16 @@ def _in_lines(lines: Lines, console: Console, place: Place) -> _Show:
 
 def patiently(look: Callable[[], _Found]) -> _Found:
     """What is found, once the API server answers. Until then, says once that it does not."""
-    told = False
+    reported = False
     while True:
         try:
             return look()
         except Unreachable as error:
-            if not told:
-                _tell(f"{error}; retrying")
-            told = True
+            if not reported:
+                _print(f"{error}; retrying")
+            reported = True
             time.sleep(_ONE_SECONDS)
 
 
-def _tell(text: str) -> None:
+def _print(text: str) -> None:
     Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)

@@ -52,7 +52,7 @@ def _attempt(place: Place, backfill: Backfill, number: int | None) -> Attempt:
 def _lines(
     place: Place, name: str, attempt: Attempt, follow: bool, tail: int | None
 ) -> Iterator[str]:
-    told = ""
+    last = ""
     while True:
         pod = _driver(place, name, attempt.number)
         why = _silence(pod, attempt.number)
@@ -64,11 +64,11 @@ def _lines(
                 why = str(error)
         if not follow or attempt.outcome != "Running":
             raise BackfillError(f"{why}{_what_is_known(attempt)}")
-        if why != told:
+        if why != last:
             Console(stderr=True).print(
                 f"{why}; waiting for it", highlight=False, markup=False, soft_wrap=True
             )
-        told = why
+        last = why
         time.sleep(_POLL_SECONDS)
 
 

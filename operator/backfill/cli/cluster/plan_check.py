@@ -39,7 +39,7 @@ def check_file(place: Place, file: Path, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps(_document(backfill)))  # noqa: T201
     else:
-        _tell(backfill, place)
+        _print_plan(backfill, place)
     return SUCCEEDED
 
 
@@ -93,7 +93,7 @@ def _document(backfill: Backfill) -> dict[str, object]:
     }
 
 
-def _tell(backfill: Backfill, place: Place) -> None:
+def _print_plan(backfill: Backfill, place: Place) -> None:
     name, spec = backfill.metadata.name, backfill.spec
     start, end = View(backfill, spec.window.start).read_range
     step = spec.max_misalignment / 2

@@ -27,7 +27,7 @@ TODO = "TODO: "
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Commented:
     """A value with comments above it."""
 
     value: Any
@@ -58,12 +58,12 @@ def manifest(
         "window": {
             "start": format_time(window.start),
             "end": format_time(window.end),
-            "warmUp": _said(times.warm_up),
-            "drain": _said(times.drain),
+            "warmUp": _with_why(times.warm_up),
+            "drain": _with_why(times.drain),
         },
         "sources": [_source(each, lags.get(each.name)) for each in proposal.sources],
         **_static_tables(proposal),
-        "ordering": {"allowedLateness": _said(times.allowed_lateness)},
+        "ordering": {"allowedLateness": _with_why(times.allowed_lateness)},
         "outputs": [_output(each) for each in proposal.outputs],
         **_ignored(proposal),
     }
@@ -79,24 +79,24 @@ def manifest(
     return "\n".join([*_commented(tuple(head), 0), *_lines(document, 0)]) + "\n"
 
 
-def _said(chosen: Chosen[Any], *more: str) -> Said:
+def _with_why(chosen: Chosen[Any], *more: str) -> Commented:
     todo = (f"{TODO}{each}" for each in chosen.todo)
-    return Said(chosen.value, (*chosen.why, *more, *todo))
+    return Commented(chosen.value, (*chosen.why, *more, *todo))
 
 
-def _source(source: ProposedSource, lags: ArrivalLags | None) -> Said:
+def _source(source: ProposedSource, lags: ArrivalLags | None) -> Commented:
     read = source.read
     fields: dict[str, Any] = {
         "name": source.name,
-        "table": _said(source.table),
-        "timestampColumn": _said(
+        "table": _with_why(source.table),
+        "timestampColumn": _with_why(
             source.timestamp_column, *([] if lags is None else [measured(source, lags)])
         ),
     }
     if source.timestamp_unit is not None:
         fields["timestampUnit"] = source.timestamp_unit
     if source.kafka:
-        fields["kafka"] = Said(
+        fields["kafka"] = Commented(
             dict(source.kafka), ("The place of each record in Kafka: columns with such names.",)
         )
     topic = read.name if read.kind == "Topic" else read.topic
@@ -106,29 +106,29 @@ def _source(source: ProposedSource, lags: ArrivalLags | None) -> Said:
             live["value"] = value
         fields["live"] = {"kafka": live}
     what = {"Topic": "topic", "Table": "table", "Named": "source"}[read.kind]
-    return Said(fields, (f"The {what} {read.name}.",))
+    return Commented(fields, (f"The {what} {read.name}.",))
 
 
-def _value(source: ProposedSource) -> Said | None:
+def _value(source: ProposedSource) -> Commented | None:
     """How rows become the values of records; None for the default, JSON."""
     read = source.read
     if source.value_column is not None:
-        return Said(
+        return Commented(
             {"format": "column", "column": source.value_column},
             ("The table has the unchanged values.",),
         )
     if read.value == "Avro":
         fields: dict[str, Any] = {"format": "avro", "schema": read.avro_schema, **_framing(read)}
-        return Said(fields, ("The program decodes values with from_avro and this schema.",))
+        return Commented(fields, ("The program decodes values with from_avro and this schema.",))
     if read.value == "Json" and read.framed:
         why = "The program decodes a part of each value with from_json."
-        return Said({"format": "json", **_framing(read)}, (why,))
+        return Commented({"format": "json", **_framing(read)}, (why,))
     if read.value == "Unknown" and read.kind == "Topic":
         todo = (
             "How the program decodes values could not be determined. JSON is assumed; if that is"
             " wrong, set format, and schema or column."
         )
-        return Said({"format": "json"}, (f"{TODO}{todo}",))
+        return Commented({"format": "json"}, (f"{TODO}{todo}",))
     return None
 
 
@@ -139,28 +139,28 @@ def _framing(read: SurveyedInput) -> dict[str, Any]:
         "The ID of the schema in production's registry, if the bytes that the program cuts off"
         " each value are Confluent's header."
     )
-    return {"framing": "Confluent", "schemaId": Said(0, (f"{TODO}{todo}",))}
+    return {"framing": "Confluent", "schemaId": Commented(0, (f"{TODO}{todo}",))}
 
 
-def _output(output: ProposedOutput) -> Said:
-    fields: dict[str, Any] = {"name": output.name, "table": _said(output.table)}
+def _output(output: ProposedOutput) -> Commented:
+    fields: dict[str, Any] = {"name": output.name, "table": _with_why(output.table)}
     if output.timestamp_column is not None:
-        fields["timestampColumn"] = _said(output.timestamp_column)
+        fields["timestampColumn"] = _with_why(output.timestamp_column)
     if output.keys is not None:
-        fields["keys"] = Said(list(output.keys.value), _said(output.keys).comments)
+        fields["keys"] = Commented(list(output.keys.value), _with_why(output.keys).comments)
     choose = (
         "None leaves the result in its branch, where you can look at it. Append adds it to the"
         " table, Replace replaces the window, Upsert replaces the rows with the same keys, Export"
         " writes it to files.",
     )
-    fields["publish"] = {"mode": Said("None", choose)}
+    fields["publish"] = {"mode": Commented("None", choose)}
     comments = [_query(output.query)]
     if output.timestamp_column is None:
         comments.append(
             f"{TODO}No column was found that decides whether a row is in the window. Name one in"
             " timestampColumn; without it, every row counts as being in the window."
         )
-    return Said(fields, tuple(comments))
+    return Commented(fields, tuple(comments))
 
 
 def _query(query: SurveyedQuery) -> str:
@@ -192,11 +192,11 @@ def _static_tables(proposal: Proposal) -> dict[str, Any]:
         f"{TODO}Should they be read as they are now? For their state at the end of the window,"
         " write asOf: window.",
     )
-    return {"staticTables": Said(listed, why)}
+    return {"staticTables": Commented(listed, why)}
 
 
 def _ignored(proposal: Proposal) -> dict[str, Any]:
-    listed = [_said(each) for each in proposal.ignored]
+    listed = [_with_why(each) for each in proposal.ignored]
     return {"ignoredQueries": listed} if listed else {}
 
 
@@ -204,7 +204,7 @@ def _lines(value: Mapping[str, Any], indent: int) -> Iterator[str]:
     """The lines of a mapping."""
     pad = " " * indent
     for key, each in value.items():
-        comments, inner = (each.comments, each.value) if isinstance(each, Said) else ((), each)
+        comments, inner = (each.comments, each.value) if isinstance(each, Commented) else ((), each)
         yield from _commented(comments, indent)
         if isinstance(inner, Mapping):
             yield f"{pad}{key}:"
@@ -221,7 +221,7 @@ def _lines(value: Mapping[str, Any], indent: int) -> Iterator[str]:
 
 def _item(value: Any, indent: int) -> Iterator[str]:
     """The lines of an element of a list."""
-    comments, inner = (value.comments, value.value) if isinstance(value, Said) else ((), value)
+    comments, inner = (value.comments, value.value) if isinstance(value, Commented) else ((), value)
     yield from _commented(comments, indent)
     if not isinstance(inner, Mapping):
         yield f"{' ' * indent}- {_scalar(inner)}"

@@ -168,15 +168,15 @@ def _some(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
     """The first problems, each as long as a message may be, and how many more there are: names in
     a table's metadata have no limit, and every message is searched for secrets.
     """
-    told = tuple(
+    texts = tuple(
         replace(each, field=_text(each.field), message=_text(each.message), fix=_text(each.fix))
         for each in problems[:_MOST_PROBLEMS]
     )
     more = problems[_MOST_PROBLEMS:]
     if not more:
-        return told
+        return texts
     return (
-        *told,
+        *texts,
         Problem(
             "", f"and {len(more):,} more problems", may_pass=all(each.may_pass for each in more)
         ),

@@ -45,7 +45,7 @@ def redacted(message: Message, hidden: Redactor) -> Message:
     return replace(message, error=error, cause=hidden.text(message.cause))
 
 
-def told(state: JobState, message: Message, details: str) -> JobState:
+def with_message(state: JobState, message: Message, details: str) -> JobState:
     """The state of a job after a message. ``details`` says where the output of its process is."""
     state = replace(state, used=message.used)
     match message.kind:

@@ -21,7 +21,7 @@ from backfill.api.errors import BackfillError, first_line
 from backfill.api.redaction import redactor
 from backfill.controller.jobs.fair_threads import FairThreads, Ticket
 from backfill.controller.jobs.job import Job, JobState, job_kind
-from backfill.controller.jobs.messages import Message, failed, log_text, told
+from backfill.controller.jobs.messages import Message, failed, log_text, with_message
 from backfill.controller.jobs.process import (
     ConfinedChild,
     Confinement,
@@ -253,7 +253,7 @@ class PooledJobs:
 
     def _work(self, run: _Run) -> None:
         state, began = JobState(run.job, "Running"), time.monotonic()
-        if not self._tell(run, state):
+        if not self._record(run, state):
             return
         peak_bytes: int | None = None
         try:
@@ -269,7 +269,7 @@ class PooledJobs:
                 ),
             )
         now = time.monotonic()
-        if self._tell(run, state):
+        if self._record(run, state):
             outcome: Literal["Done", "Failed"] = "Done" if state.phase == "Done" else "Failed"
             usage = (
                 job_kind(type(run.job)),
@@ -304,7 +304,7 @@ class PooledJobs:
         place, deadline = self._pool.place, time.monotonic() + PLACE_SECONDS
         if place.ready(0.0):
             return True
-        if not self._tell(run, replace(state, waits_for="the operator's container for jobs")):
+        if not self._record(run, replace(state, waits_for="the operator's container for jobs")):
             return False
         while not place.ready(_LOOK_SECONDS):
             if run.abandoned:
@@ -314,11 +314,11 @@ class PooledJobs:
                     f"the operator's container for jobs has not started in {PLACE_SECONDS:,.0f} s; "
                     "look at the operator's pods with kubectl describe"
                 )
-        return self._tell(run, state)
+        return self._record(run, state)
 
     def _follow(self, run: _Run, state: JobState, watch: "_Watch") -> JobState:
         """Follows the job until it ends, and reports progress at intervals."""
-        deadline, told_at, untold = (
+        deadline, recorded_at, unlogged = (
             time.monotonic() + self._pool.longest_seconds,
             -_NEWS_SECONDS,
             False,
@@ -340,14 +340,14 @@ class PooledJobs:
                         state, self._too_long(run.job, self._pool.idle_seconds, "has done nothing")
                     )
                 if message is not None:
-                    state, untold = told(state, message, "the operator's log"), True
+                    state, unlogged = with_message(state, message, "the operator's log"), True
                 if (
                     state.phase == "Running"
-                    and untold
-                    and time.monotonic() - told_at >= _NEWS_SECONDS
+                    and unlogged
+                    and time.monotonic() - recorded_at >= _NEWS_SECONDS
                 ):
-                    self._tell(run, state)
-                    told_at, untold = time.monotonic(), False
+                    self._record(run, state)
+                    recorded_at, unlogged = time.monotonic(), False
         except ProcessDied as death:
             return failed(state, BackfillError(f"{death} (details in the operator's log)"))
         return state
@@ -365,7 +365,7 @@ class PooledJobs:
             " operator's --job-memory, or set planning.runIn: Pod"
         )
 
-    def _tell(self, run: _Run, state: JobState) -> bool:
+    def _record(self, run: _Run, state: JobState) -> bool:
         """Records a new state; returns False if the job was abandoned."""
         with self._lock:
             if self._run is not run:

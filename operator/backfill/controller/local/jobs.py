@@ -7,7 +7,7 @@ from pathlib import Path
 
 from backfill.api.errors import BackfillError
 from backfill.controller.jobs.job import Job, JobState
-from backfill.controller.jobs.messages import failed, told
+from backfill.controller.jobs.messages import failed, with_message
 from backfill.controller.jobs.process import ChildProcess, JobProcess, ProcessDied
 
 
@@ -66,7 +66,7 @@ class Worker:
             return True
         if message is None:
             return False
-        self._state = told(self._state, message, str(self._log))
+        self._state = with_message(self._state, message, str(self._log))
         return True
 
     def _fail(self, state: JobState, death: ProcessDied) -> None:

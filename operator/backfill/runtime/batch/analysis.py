@@ -171,16 +171,16 @@ class _Rows:
         """Where the second column's value is, seen from the first one's."""
         if first == second:
             return SAME
-        said = self.apart.get((first, second), ANYWHERE)
+        distance = self.apart.get((first, second), ANYWHERE)
         if (second, first) in self.apart:
-            said = said.meet(self.apart[second, first].reverse())
+            distance = distance.meet(self.apart[second, first].reverse())
         # A row with both values depends on a row that either of them reaches, of one source.
         mine, other = self.times.get(first, {}), self.times.get(second, {})
         common = {leaf for leaf in mine.keys() & other.keys() if leaf >= 0}
         if not common:
-            return said
+            return distance
         witnessed = [mine[leaf].then(other[leaf].reverse()) for leaf in common]
-        return said.meet(_hull(witnessed))
+        return distance.meet(_hull(witnessed))
 
     @property
     def keys(self) -> set[Key]:

@@ -193,14 +193,14 @@ class SpanRunner:
             if self._committed != number:
                 return
         self._work.commit(computed.batch)
-        self._tell(self._spans[number], began_us, computed.late_rows)
+        self._report(self._spans[number], began_us, computed.late_rows)
         with self._turn:
             self._committed += 1
             self._turn.notify_all()
         if number + 1 == len(self._spans):
             self._flush()
 
-    def _tell(self, span: Span, began_us: int, late_rows: int) -> None:
+    def _report(self, span: Span, began_us: int, late_rows: int) -> None:
         tracker = self._run.tracker
         tracker.commit(
             CommittedBatch(

@@ -65,7 +65,7 @@ def page(document: Mapping[str, Any]) -> str:
         f'<p class="dim">{_text(_about(document))}</p>',
         _verdict(document),
         _tiles(document),
-        _told("What to look at first", causes(document)),
+        _section("What to look at first", causes(document)),
         _by_time(document),
         _by_column(document),
         *(_samples(document, kind) for kind in _KINDS),
@@ -90,10 +90,10 @@ def _about(document: Mapping[str, Any]) -> str:
 def _verdict(document: Mapping[str, Any]) -> str:
     rows, least = document["rows"], document["validate"]["minMatch"]
     compared = sum(rows[kind] for kind in ("matching", "different", "missing", "extra"))
-    told = f"{document['match']} % of {compared:,} rows match {side_in_words(document)}"
+    caption = f"{document['match']} % of {compared:,} rows match {side_in_words(document)}"
     short = "" if document["reachesMinMatch"] else " short"
     limit = "below" if short else "not below"
-    return f'<p class="verdict{short}">{_text(told)}, {limit} minMatch ({_text(least)} %).</p>'
+    return f'<p class="verdict{short}">{_text(caption)}, {limit} minMatch ({_text(least)} %).</p>'
 
 
 def _tiles(document: Mapping[str, Any]) -> str:
@@ -105,7 +105,7 @@ def _tiles(document: Mapping[str, Any]) -> str:
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
 
-def _told(title: str, sentences: Sequence[str]) -> str:
+def _section(title: str, sentences: Sequence[str]) -> str:
     if not sentences:
         return ""
     items = "".join(f"<li>{_text(sentence)}</li>" for sentence in sentences)
@@ -123,7 +123,7 @@ def _by_time(document: Mapping[str, Any]) -> str:
     bars = []
     for each in stretches:
         top = float(_HEIGHT)
-        told = ", ".join(
+        caption = ", ".join(
             f"{each[kind]:,} {_words(document, kind)}" for kind in _KINDS if each[kind]
         )
         shapes = []
@@ -134,7 +134,9 @@ def _by_time(document: Mapping[str, Any]) -> str:
                 f'<rect class="{kind}" x="{width * each["number"]:.2f}" y="{top:.2f}"'
                 f' width="{max(width - _GAP, 0.5):.2f}" height="{height:.2f}"/>'
             )
-        bars.append(f"<g><title>{_text(each['start'])}: {_text(told)}</title>{''.join(shapes)}</g>")
+        bars.append(
+            f"<g><title>{_text(each['start'])}: {_text(caption)}</title>{''.join(shapes)}</g>"
+        )
     window, seconds = document["window"], document["stretchSeconds"]
     hours = "an hour" if seconds == 3600 else f"{seconds // 3600:,} hours"
     legend = "".join(f'<span class="{kind}"></span>{_words(document, kind)}' for kind in _KINDS)

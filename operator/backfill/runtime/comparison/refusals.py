@@ -35,9 +35,9 @@ def lasting_refusals(
         if isinstance(error, BadInput):
             lasting = [replace(problem, may_pass=False) for problem in error.problems]
             raise BadInput(lasting) from error
-        said = cause_of(error).partition("\n")[0].removeprefix(_RAISED)
-        if in_tasks and f" of {reference} cannot be read: " not in said:
+        cause = cause_of(error).partition("\n")[0].removeprefix(_RAISED)
+        if in_tasks and f" of {reference} cannot be read: " not in cause:
             raise
-        told = said if in_tasks else f"{reference} cannot be read: {said}"
+        message = cause if in_tasks else f"{reference} cannot be read: {cause}"
         fix = "let the identity of the application read it, then try again"
-        raise BadInput(Problem(field, told, fix)) from error
+        raise BadInput(Problem(field, message, fix)) from error

@@ -37,7 +37,7 @@ class Reports(threading.Thread):
         self._open = cluster
         self._period = period_seconds
         self._ending = threading.Event()
-        self._told = ""
+        self._logged = ""
 
     def run(self) -> None:
         """Sends reports until the SplitAssignment has gone."""
@@ -53,7 +53,7 @@ class Reports(threading.Thread):
             except NotFound:
                 return
             except (ClusterError, ConflictError) as error:
-                self._tell(str(error))
+                self._log_once(str(error))
             except Exception:
                 _log.exception("a report could not be sent")
             self._ending.wait(self._period)
@@ -79,8 +79,8 @@ class Reports(threading.Thread):
         cluster.edit(*place, operations, manager=DRIVER_MANAGER, subresource="status")
         return True
 
-    def _tell(self, problem: str) -> None:
+    def _log_once(self, problem: str) -> None:
         """Logs a problem once, until there is another one."""
-        if problem != self._told:
+        if problem != self._logged:
             _log.warning("a report could not be sent: %s", problem)
-            self._told = problem
+            self._logged = problem

@@ -23,28 +23,28 @@ def cause_of(error: BaseException) -> str:
     If Python code of the application or a source raised it, this is the message of that error,
     without its stack trace.
     """
-    told = _JAVA_CALL.sub("", _JAVA_FRAME.sub("", _QUERY_PLAN.sub("", str(error))), count=1).rstrip(
+    text = _JAVA_CALL.sub("", _JAVA_FRAME.sub("", _QUERY_PLAN.sub("", str(error))), count=1).rstrip(
         "\n"
     )
-    _, python, stack = told.rpartition(_STACK)
+    _, python, stack = text.rpartition(_STACK)
     if not python:
-        return _with_root(told, error)
+        return _with_root(text, error)
     lines = _STATE.split(stack)[0].splitlines()
     raised = next(
         (number for number, line in enumerate(lines) if line and not line.startswith(" ")),
         len(lines),
     )
-    return "\n".join(lines[raised:]) or told
+    return "\n".join(lines[raised:]) or text
 
 
-def _with_root(told: str, error: BaseException) -> str:
+def _with_root(text: str, error: BaseException) -> str:
     """Adds the root cause, which Spark's message may lack, such as a full disk."""
     root: Exception | None = None
     while isinstance(below := getattr(root or error, "_cause", None), Exception):
         root = below
-    if root is None or (said := first_line(root)) in told:
-        return told
-    return f"{told}\nCaused by: {said}"
+    if root is None or (root_line := first_line(root)) in text:
+        return text
+    return f"{text}\nCaused by: {root_line}"
 
 
 def started_too_slowly(cause: str) -> bool:

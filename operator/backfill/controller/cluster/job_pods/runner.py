@@ -37,7 +37,7 @@ from backfill.controller.cluster.job_pods.packed_jobs import decode_end, decode_
 from backfill.controller.cluster.plan_config_map import application_of
 from backfill.controller.driver import DriverState
 from backfill.controller.jobs.job import Job, JobState, job_kind
-from backfill.controller.jobs.messages import LOG_LINES, failed, log_text, told
+from backfill.controller.jobs.messages import LOG_LINES, failed, log_text, with_message
 from backfill.controller.jobs.pool import JobUsage
 from backfill.kube.cache import Cache, uid_of
 from backfill.kube.client import Cluster
@@ -352,7 +352,9 @@ class PodJobs:
         result = result_of(self._fetched(JOB_REPORT, self._shared.reports, pod))
         if not result:
             return None
-        return told(state, decode_end(state.job, base64.b64decode(result)), "the operator's log")
+        return with_message(
+            state, decode_end(state.job, base64.b64decode(result)), "the operator's log"
+        )
 
     def _closed(self, pod: Key, end: JobState) -> JobState:
         """Deletes the pod after its job has ended. The result stays in the report."""
