@@ -3,6 +3,7 @@
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from backfill.api.base import Model
 from backfill.api.field_types import Name
@@ -12,6 +13,8 @@ from backfill.api.status import BackfillStatus
 
 API_VERSION: Final = "backfill.dev/v1alpha1"
 KIND: Final = "Backfill"
+MOST_PLACE_CHARACTERS: Final = 4352
+"""Longest path of a file on Linux, and the name of a host."""
 
 
 class ObjectMeta(Model):
@@ -26,6 +29,11 @@ class ObjectMeta(Model):
     uid: Annotated[str, Field(max_length=64)] = ""
     """Unique ID, assigned when the object is stored. Distinguishes the object from earlier and
     later objects of the same name.
+    """
+    kept_in: Annotated[SkipJsonSchema[str], Field(max_length=MOST_PLACE_CHARACTERS)] = ""
+    """Which cluster or state directory the object is stored in, in words. Whoever reads or creates
+    it there sets this; it is no part of a manifest. Objects that are stored in different places are
+    different ones, whatever their names.
     """
     generation: int = 1
     """Sequence number of the spec, incremented with each change."""

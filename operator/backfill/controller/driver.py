@@ -110,6 +110,7 @@ def driver_settings(
         backfill=backfill.metadata.name,
         namespace=backfill.metadata.namespace,
         uid=backfill.metadata.uid,
+        kept_in=backfill.metadata.kept_in,
         attempt=launch.attempt,
         plan_id=launch.plan_id,
         plan=launch.plan.uri,

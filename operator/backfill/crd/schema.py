@@ -100,8 +100,8 @@ class _Described(GenerateJsonSchema):
         for base in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
             docstrings |= _docstrings(base)
         for name, field in model.model_fields.items():
-            if name in docstrings:
-                part = made["properties"][field.alias or name]
+            part = made["properties"].get(field.alias or name)  # some are left out on purpose
+            if name in docstrings and part is not None:
                 part.setdefault("description", docstrings[name])
         return made
 

@@ -1,10 +1,12 @@
 """The client of an API server. Objects are plain mappings, as they are in JSON."""
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,7 @@ does not exist yet.
 """
 _DRY_RUN = ("dryRun", "All")
 _STRICT = ("fieldValidation", "Strict")
+_DIGITS = 12
 _OPTIONS = RequestOptions()
 
 
@@ -80,6 +83,7 @@ class Cluster:
     ):
         self.namespace = namespace
         """The default namespace."""
+        self._configuration = configuration
         self._transport = Transport(
             configuration, Throttle(requests_per_second, burst), on_request, options
         )
@@ -117,6 +121,21 @@ class Cluster:
                 token or namespace.
         """
         return cls(pod_configuration(), namespace=pod_namespace(), **options)
+
+    @cached_property
+    def identity(self) -> str:
+        """What distinguishes this cluster from others, in words, whichever address it has: its
+        certificate authority. It needs no permission.
+        """
+        file = self._configuration.ssl_ca_cert
+        try:
+            authority = Path(file).read_bytes() if file else b""
+        except OSError:
+            authority = b""
+        if not authority:
+            return f"the cluster at {self._configuration.host}"
+        digest = hashlib.sha256(authority.strip()).hexdigest()
+        return f"the cluster with certificate authority {digest[:_DIGITS]}"
 
     @property
     def now(self) -> datetime:

@@ -102,7 +102,8 @@ def discard(
 
 
 def discard_earlier(output: Output, result: Result) -> None:
-    """Drops the branch if an earlier Backfill of the same name has left it.
+    """Drops the branch if an earlier Backfill of the same name has left it, which was stored in the
+    same place: it no longer exists there.
 
     Raises:
         BadInput: the table cannot be opened.

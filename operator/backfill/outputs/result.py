@@ -16,6 +16,7 @@ NAMESPACE = "backfill.namespace"
 UID = "backfill.uid"
 PLAN_ID = "backfill.plan-id"
 OUTPUT = "backfill.output"
+KEPT_IN = "backfill.kept-in"
 _BATCH = "batch-"
 
 
@@ -34,6 +35,10 @@ class Result:
     plan_id: str
     output: str
     """Name of the output."""
+    kept_in: str = ""
+    """Which cluster or state directory the Backfill is stored in. Only its branch says so, and only
+    who stages rows, or looks for what an earlier Backfill has staged, needs to know.
+    """
 
     @property
     def branch(self) -> str:
@@ -51,14 +56,21 @@ class Result:
             OUTPUT: self.output,
         }
 
+    @property
+    def staged_summary(self) -> dict[str, str]:
+        """Entries in the summary of every snapshot of the branch."""
+        return self.summary | ({KEPT_IN: self.kept_in} if self.kept_in else {})
+
     def earlier(self, summary: Mapping[str, str]) -> "Result | None":
         """The result of an earlier Backfill of this name for the same output, if a snapshot with
         this summary is of one.
+
+        A Backfill of this name that is stored somewhere else is not an earlier one, and may still
+        run. Whoever plans a Backfill that is not stored at all does not know where it will be.
         """
-        if (summary.get(NAMESPACE), summary.get(NAME)) != (
-            self.namespace,
-            self.backfill,
-        ) or summary.get(UID) == self.uid:
+        named = (summary.get(NAMESPACE), summary.get(NAME)) == (self.namespace, self.backfill)
+        elsewhere = self.uid != "" and summary.get(KEPT_IN, "") != self.kept_in
+        if not named or elsewhere or summary.get(UID) == self.uid:
             return None
         return Result(
             self.namespace,

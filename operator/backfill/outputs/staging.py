@@ -31,7 +31,7 @@ from backfill.iceberg.locations import is_unambiguous
 from backfill.outputs.commits import Overwrite, as_writer, clean_refused, commit, commit_once
 from backfill.outputs.files import remove_file
 from backfill.outputs.references import manifests_of
-from backfill.outputs.result import NAME, NAMESPACE, PLAN_ID, Result
+from backfill.outputs.result import KEPT_IN, NAME, NAMESPACE, PLAN_ID, Result
 
 QUERY = "backfill.query"
 BATCH_ID = "backfill.batch-id"
@@ -196,14 +196,14 @@ def own_head(metadata: TableMetadata, result: Result) -> Snapshot | None:
 def taken(result: Result, head: Snapshot) -> Problem:
     """The problem of a branch that has a result's name and holds something else."""
     summary = summary_of(head)
-    owner = (
-        f"plan {summary.get(PLAN_ID)} of Backfill {summary.get(NAMESPACE)}/{summary.get(NAME)}"
-        if NAME in summary
-        else "something that no Backfill created"
-    )
+    owner = "something that no Backfill created"
+    if NAME in summary:
+        where = f" in {summary[KEPT_IN]}" if KEPT_IN in summary else ""
+        backfill = f"{summary.get(NAMESPACE)}/{summary.get(NAME)}"
+        owner = f"plan {summary.get(PLAN_ID)} of Backfill {backfill}{where}"
     fix = (
-        "remove that Backfill or drop the branch, or give the Backfill another name than"
-        f" {result.backfill}"
+        "remove that Backfill, or drop the branch if the Backfill no longer exists, or give this"
+        f" one another name than {result.backfill}"
     )
     return Problem(
         "metadata.name", f"branch {result.branch} of the output's table already holds {owner}", fix
@@ -281,7 +281,7 @@ def keep_newest(
             files=len(files),
             changes=False,
         )
-        summary = {**result.summary, QUERY: old.query, BATCH_ID: str(old.batch_id)}
+        summary = {**result.staged_summary, QUERY: old.query, BATCH_ID: str(old.batch_id)}
         _commit(
             table,
             result,
@@ -349,7 +349,7 @@ def _new_summary(before: Snapshot | None, result: Result, batch: Batch) -> dict[
         rows_open=old.rows_open + batch.rows_open,
     )
     return {
-        **result.summary,
+        **result.staged_summary,
         QUERY: batch.query,
         BATCH_ID: str(batch.batch_id),
         ROWS: str(rows),

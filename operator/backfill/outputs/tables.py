@@ -38,8 +38,8 @@ def check_outputs(
     checked before anything runs. ``workspace`` is the Backfill's part of it.
 
     ``result_of`` are the results, in the order of ``outputs``. An existing branch is a problem,
-    unless an earlier Backfill of the same name has left it. Tables are compared by identity, not by
-    name.
+    unless an earlier Backfill of the same name and place has left it. Tables are compared by
+    identity, not by name.
     """
     catalogs = Catalogs()
     problems = []

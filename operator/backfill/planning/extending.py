@@ -69,7 +69,7 @@ def extend_plan(
 
     The last step of the plan, at least, must not have been read. The same tables give the same
     plan. ``kept`` is where the driver keeps the offsets after the rows of the plan; ``owner`` names
-    the Backfill with its namespace.
+    the Backfill, as :func:`~backfill.planning.planner.owner_of` does.
 
     Raises:
         NotExtended: there are no newer rows, or they cannot follow.

@@ -2,6 +2,7 @@
 divides their files into steps, and writes the result.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -178,11 +179,19 @@ def verify_files(header: PlanHeader, workspace: Workspace) -> None:
         raise InvalidPlanInput(problems)
 
 
+def owner_of(namespace: str, name: str, kept_in: str) -> str:
+    """Names a Backfill in tags. ``kept_in`` is the cluster or state directory that it is stored in:
+    tags have no owner of their own, and one of the same name somewhere else has others.
+    """
+    place = f"@{hashlib.sha256(kept_in.encode()).hexdigest()[:8]}" if kept_in else ""
+    return f"{namespace}/{name}{place}"
+
+
 def protect_snapshots(spec: BackfillSpec, header: PlanHeader, owner: str) -> None:
     """Tags the snapshots of sources with ``protect``, so that they do not expire before
     :func:`release_snapshots`.
 
-    ``owner`` names the Backfill with its namespace.
+    ``owner`` names the Backfill, as :func:`owner_of` does.
 
     Raises:
         InvalidPlanInput: a table cannot be written.

@@ -26,6 +26,8 @@ class DriverSettings(Model):
     """Namespace of the Backfill."""
     uid: str
     """UID of the Backfill."""
+    kept_in: str = ""
+    """Which cluster or state directory the Backfill is stored in."""
     attempt: int
     """Number of the attempt. The driver ignores messages for other attempts."""
     plan_id: str

@@ -58,6 +58,8 @@ class SinkSettings(Model):
     """Namespace of the Backfill."""
     uid: str
     """Uid of the Backfill."""
+    kept_in: str = ""
+    """Which cluster or state directory the Backfill is stored in."""
     plan_id: str
     """ID of the plan."""
     query: str
@@ -74,7 +76,8 @@ class SinkSettings(Model):
     @property
     def result(self) -> Result:
         """The result that is written."""
-        return Result(self.namespace, self.backfill, self.uid, self.plan_id, self.output.name)
+        owner = (self.namespace, self.backfill, self.uid)
+        return Result(*owner, self.plan_id, self.output.name, self.kept_in)
 
 
 def redirect(writer: DataStreamWriter, sink: SinkSettings) -> DataStreamWriter:
@@ -104,6 +107,7 @@ def settings_for(
         backfill=settings.backfill,
         namespace=settings.namespace,
         uid=settings.uid,
+        kept_in=settings.kept_in,
         plan_id=settings.plan_id,
         query=query_name,
         output=output,

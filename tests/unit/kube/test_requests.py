@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from kubernetes.client import Configuration
@@ -45,6 +46,22 @@ def answering(request: pytest.FixtureRequest) -> Iterator[Answering]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
+
+
+def test_clusters_differ_by_their_certificate_authority_and_not_by_their_address(
+    tmp_path: Path,
+) -> None:
+    def identity(authority: bytes, host: str) -> str:
+        configuration = Configuration(host=host)
+        if authority:
+            configuration.ssl_ca_cert = str(tmp_path / "ca.crt")
+            (tmp_path / "ca.crt").write_bytes(authority)
+        return Cluster(configuration).identity
+
+    inside = identity(b"one", "https://10.0.0.1")
+    assert inside == identity(b"one\n", "https://api.example")
+    assert inside != identity(b"another", "https://10.0.0.1")
+    assert identity(b"", "http://localhost:8001") == "the cluster at http://localhost:8001"
 
 
 @pytest.mark.parametrize(

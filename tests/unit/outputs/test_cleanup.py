@@ -15,7 +15,8 @@ from backfill.api.output import PublishMode
 from backfill.outputs import references
 from backfill.outputs.cleanup import discard, discard_earlier, remove_orphans
 from backfill.outputs.publish import publish
-from backfill.outputs.staging import staged_files
+from backfill.outputs.staging import keep_newest, staged_files
+from backfill.outputs.tables import check_outputs
 from staged import (
     DAY_US,
     HOUR_US,
@@ -31,6 +32,7 @@ from staged import (
     output,
     rows_of,
     stage,
+    stage_as,
     write_files,
 )
 
@@ -142,6 +144,36 @@ def test_what_an_earlier_backfill_of_this_name_left_makes_room_and_what_it_publi
     assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == published
     assert not publish(output(), again, WINDOW, now).already
     assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == published
+
+
+@pytest.mark.parametrize("place", ["the cluster with certificate authority 1f", ""])
+def test_a_backfill_of_this_name_that_is_stored_elsewhere_is_not_an_earlier_one(
+    lake: Catalog, place: str
+) -> None:
+    table = make_table(lake)
+    stage(table, 0, NEW, result=replace(RESULT, kept_in="/home/a/.backfill on laptop"))
+    staged = content(table, RESULT.branch)
+    here = replace(RESULT, uid="second", kept_in=place)
+    (problem,) = check_outputs([output()], [here], WINDOW)
+    assert "Backfill streaming/rmi in /home/a/.backfill on laptop; remove that" in str(problem)
+    discard_earlier(output(), here)
+    assert content(table.refresh(), RESULT.branch) == staged
+    not_stored = replace(here, uid="")
+    assert not check_outputs([output()], [not_stored], WINDOW), "it may be meant for that place"
+
+
+def test_an_earlier_backfill_of_the_same_place_makes_room_after_its_newest_keys_were_collected(
+    lake: Catalog,
+) -> None:
+    first = replace(RESULT, kept_in="/home/a/.backfill on laptop")
+    table = make_table(lake)
+    stage_as(table, "Changes", 0, NEW, result=first)
+    head = table.refresh().metadata.snapshot_by_name(RESULT.branch)
+    assert head is not None
+    newest = {"seen": head.snapshot_id, "files": [], "spec_id": 0, "outside": 0}
+    assert keep_newest(table, first, **newest)
+    discard_earlier(output(), replace(first, uid="second"))
+    assert RESULT.branch not in table.refresh().metadata.refs
 
 
 def test_a_branch_of_somebody_else_is_not_dropped(lake: Catalog) -> None:

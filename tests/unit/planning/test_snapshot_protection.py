@@ -13,6 +13,7 @@ from pyiceberg.exceptions import CommitFailedException
 from backfill.api.errors import BackfillError
 from backfill.planning.planner import (
     make_plan,
+    owner_of,
     protect_snapshots,
     release_snapshots,
     verify_snapshots,
@@ -63,6 +64,28 @@ def test_the_snapshot_of_the_last_plan_is_the_one_that_is_held(
     (pinned,) = header.inputs.sources
     tag = table.refresh().refs()["backfill/streaming/january/held"]
     assert tag.snapshot_id == pinned.snapshot_id == table.current_snapshot().snapshot_id
+
+
+def test_a_backfill_of_the_same_name_somewhere_else_has_tags_of_its_own(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    rows = pa.table({"ts": pa.array(hourly(), pa.timestamp("us", "UTC"))})
+    table = lake.create_table("raw.held", schema=rows.schema)
+    wanted = spec(source("held", snapshot={"protect": True}))
+    pinned = {}
+    for place in ("/a on laptop", "the cluster with certificate authority 1f", ""):
+        table.append(rows)
+        header = make_plan(wanted, Workspace(str(tmp_path)), parallelism=1)
+        owner = owner_of("streaming", "january", place)
+        protect_snapshots(wanted, header, owner)
+        pinned[owner] = header.inputs.sources[0].snapshot_id
+    for owner in tuple(pinned):
+        refs = table.refresh().refs().values()
+        held = {ref.snapshot_id for ref in refs if ref.snapshot_ref_type == "tag"}
+        assert held == set(pinned.values())
+        release_snapshots(wanted, owner)
+        del pinned[owner]
+    assert list(table.refresh().refs()) == ["main"]
 
 
 def test_a_tag_that_cannot_be_removed_is_not_forgotten(

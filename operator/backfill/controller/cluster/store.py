@@ -54,12 +54,14 @@ class KubernetesStore:
         default_workspace: str | None = None,
         workspaces_below: str | None = None,
         default_run_in: RunIn = "Operator",
+        kept_in: str = "",
         on_status: OnStatus = lambda before, after: None,
     ):
         """Keeps what is needed. ``names_are_verified``: whether the API server checks who decides.
         ``default_workspace`` is for Backfills that name none.
         ``workspaces_below`` has a part for each namespace, outside of which the operator does not
         use its own permissions. ``default_run_in`` is where jobs run if the Backfill does not say.
+        ``kept_in`` is the cluster, in words.
         """
         self._cluster = cluster
         self._backfills = backfills
@@ -70,6 +72,7 @@ class KubernetesStore:
         self._default_workspace = default_workspace
         self._workspaces_below = workspaces_below
         self._default_run_in = default_run_in
+        self._kept_in = kept_in
         self._on_status = on_status
         self._raw: Manifest | None = None
         self._parsed: Backfill | None = None
@@ -257,6 +260,8 @@ class KubernetesStore:
             backfill = read_json(Backfill, raw)
         except ValidationError as error:
             raise InvalidManifest(problems_of(error, Backfill)) from None
+        metadata = backfill.metadata.model_copy(update={"kept_in": self._kept_in})
+        backfill = backfill.model_copy(update={"metadata": metadata})
         if backfill.spec.planning.run_in is None:
             planning = backfill.spec.planning.model_copy(update={"run_in": self._default_run_in})
             backfill = backfill.model_copy(

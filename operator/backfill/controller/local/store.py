@@ -7,6 +7,7 @@ a workspace, ``plans/`` and ``checkpoints/``.
 """
 
 import fcntl
+import platform
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Set
@@ -17,7 +18,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from backfill.api.application import Application
-from backfill.api.backfill import Backfill, ObjectMeta
+from backfill.api.backfill import Backfill
 from backfill.api.base import Model
 from backfill.api.conditions import ConditionType, find_condition
 from backfill.api.decision import decision_name, next_undo, undo_name
@@ -100,11 +101,17 @@ class LocalStore:
 
         The application is written first, so that it exists whenever the resource does.
         """
+        metadata = backfill.metadata.model_copy(
+            update={"uid": str(uuid.uuid4()), "kept_in": self._place}
+        )  # what a manifest says of them belongs to another object
         with self._writing():
             self._write(_APPLICATION, application)
-            self._write(
-                _RESOURCE, backfill.model_copy(update={"metadata": _with_uid(backfill.metadata)})
-            )
+            self._write(_RESOURCE, backfill.model_copy(update={"metadata": metadata}))
+
+    @property
+    def _place(self) -> str:
+        """The state directory. On another machine, the same path is another one."""
+        return f"{self._state.resolve()} on {platform.node()}"
 
     def apply(self, spec: BackfillSpec, application: Application) -> None:
         """Replaces spec and application."""
@@ -195,11 +202,6 @@ def stored(state: Path) -> list[LocalStore]:
     """All Backfills of a state directory, by namespace and name."""
     paths = sorted(state.glob(f"*/*/{_RESOURCE}"))
     return [LocalStore(state, path.parent.parent.name, path.parent.name) for path in paths]
-
-
-def _with_uid(metadata: ObjectMeta) -> ObjectMeta:
-    """The metadata with a new uid. The uid in a manifest belongs to another object."""
-    return metadata.model_copy(update={"uid": str(uuid.uuid4())})
 
 
 def _wanted(old: Backfill, spec: BackfillSpec) -> Backfill:

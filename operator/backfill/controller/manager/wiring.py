@@ -199,6 +199,7 @@ class Cases:
             default_workspace=self.default_workspace,
             workspaces_below=self.workspaces_below,
             default_run_in="Operator" if self._operator_may(key[0]) else "Pod",
+            kept_in=self.cluster.identity,
             on_status=self.on_status,
         )
 

@@ -73,9 +73,8 @@ def keep_newest_of(
     the keys of a result without changes are checked.
     """
     table = Catalogs().load_table(output.table, "spec.outputs")
-    result = Result(
-        settings.namespace, settings.backfill, settings.uid, settings.plan_id, output.name
-    )
+    owner = (settings.namespace, settings.backfill, settings.uid)
+    result = Result(*owner, settings.plan_id, output.name, settings.kept_in)
     head = branch_head(table.metadata, result)
     staged = staged_in(head).get(output.name) if head else None
     if head is None or staged is None:

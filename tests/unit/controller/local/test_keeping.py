@@ -62,6 +62,20 @@ def test_a_resource_is_found_by_another_process(store: LocalStore) -> None:
     assert [found.name for found in stored(store.directory.parents[1])] == ["january"]
 
 
+def test_a_backfill_of_the_same_name_in_another_state_directory_is_stored_in_another_place(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    first = loaded(store).metadata
+    store.delete()
+    store.create(backfill(), APPLICATION)
+    second = loaded(store).metadata
+    assert (second.kept_in, str(tmp_path) in second.kept_in) == (first.kept_in, True)
+    assert second.uid != first.uid
+    elsewhere = LocalStore(tmp_path / "b", "default", "january")
+    elsewhere.create(backfill(), APPLICATION)
+    assert loaded(elsewhere).metadata.kept_in != first.kept_in
+
+
 def test_a_status_does_not_undo_a_spec_that_was_changed_meanwhile(store: LocalStore) -> None:
     loaded(store)
     again(store).suspend()

@@ -27,6 +27,8 @@ class DiscardJob:
     """Outputs whose exported files stay, whatever has become of their manifest."""
     undoing: bool = False
     """Whether an undo has begun."""
+    kept_in: str = ""
+    """Which cluster or state directory the Backfill is stored in."""
 
     @classmethod
     def of(cls, backfill: Backfill) -> Self:
@@ -43,6 +45,7 @@ class DiscardJob:
             workspace,
             () if undo else tuple(exported),
             undo,
+            metadata.kept_in,
         )
 
     def run(self, on_progress: OnProgress) -> None:
@@ -53,9 +56,9 @@ class DiscardJob:
         """
         from backfill.outputs.cleanup import discard
         from backfill.outputs.export import discard_unfinished
-        from backfill.planning.planner import release_snapshots
+        from backfill.planning.planner import owner_of, release_snapshots
 
-        release_snapshots(self.spec, f"{self.namespace}/{self.name}")
+        release_snapshots(self.spec, owner_of(self.namespace, self.name, self.kept_in))
         problems = []
         for table in dict.fromkeys(staged.output.table for staged in self.staged):
             mine = [staged for staged in self.staged if staged.output.table == table]

@@ -32,12 +32,15 @@ class ExtendJob:
     workspace: Workspace
     header: PlanHeader
     """The plan that is extended."""
+    kept_in: str = ""
+    """Which cluster or state directory the Backfill is stored in."""
 
     @classmethod
     def of(cls, backfill: Backfill, workspace: Workspace, header: PlanHeader) -> Self:
         """The job for a Backfill."""
         metadata, spec = backfill.metadata, to_plan(backfill.spec)
-        return cls(metadata.namespace, metadata.name, metadata.uid, spec, workspace, header)
+        owner = (metadata.namespace, metadata.name, metadata.uid)
+        return cls(*owner, spec, workspace, header, metadata.kept_in)
 
     def run(self, on_progress: OnProgress) -> Extension:
         """Returns the plan, or why there is none.
@@ -46,9 +49,10 @@ class ExtendJob:
             InvalidPlanInput: a table cannot be read.
         """
         from backfill.planning.extending import extend_plan
+        from backfill.planning.planner import owner_of
 
         kept = checkpoints(self.workspace).child(self.uid)
-        owner = f"{self.namespace}/{self.name}"
+        owner = owner_of(self.namespace, self.name, self.kept_in)
         try:
             header = extend_plan(
                 self.spec, self.header, self.workspace, kept, owner=owner, on_progress=on_progress

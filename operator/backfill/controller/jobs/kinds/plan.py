@@ -62,6 +62,8 @@ class PlanJob:
     """Whether to leave all tables unchanged."""
     awaits_input: bool = False
     """Whether to make no plan while rows are missing from the tables."""
+    kept_in: str = ""
+    """Which cluster or state directory the Backfill is stored in."""
 
     @classmethod
     def of(
@@ -84,6 +86,7 @@ class PlanJob:
             parallelism,
             dry_run,
             awaits_input,
+            metadata.kept_in,
         )
 
     def run(self, on_progress: OnProgress) -> PlanResult:
@@ -98,13 +101,16 @@ class PlanJob:
         from backfill.outputs.publish import output_state
         from backfill.outputs.result import Result
         from backfill.outputs.tables import check_outputs
-        from backfill.planning.planner import make_plan, protect_snapshots, verify_files
+        from backfill.planning.planner import (
+            make_plan,
+            owner_of,
+            protect_snapshots,
+            verify_files,
+        )
 
         outputs = self.spec.outputs
-        results = [
-            Result(self.namespace, self.name, self.uid, plan_id="", output=output.name)
-            for output in outputs
-        ]
+        owner = (self.namespace, self.name, self.uid)
+        results = [Result(*owner, "", output.name, self.kept_in) for output in outputs]
         problems = check_outputs(
             outputs, results, self.spec.window, self.spec.sources, self.workspace.uri
         )
@@ -127,7 +133,8 @@ class PlanJob:
         doubled, warnings = doubled_appends(outputs, planned, self.spec.window)
         if self.dry_run:
             return PlanResult(header, (), doubled, warnings)
-        protect_snapshots(self.spec, header, f"{self.namespace}/{self.name}")
+        tagged_by = owner_of(self.namespace, self.name, self.kept_in)
+        protect_snapshots(self.spec, header, tagged_by)
         for output, result in zip(outputs, results, strict=True):
             discard_earlier(output, result)
         bases = [
