@@ -108,7 +108,7 @@ def check_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> Input
     """Whether the files, which are all that have rows of the range, have everything of it."""
     end = inputs.read_end_us
     says = around.ingested
-    too_late = files.upper_us >= latest_us(around.written_us)
+    too_late = files.upper_us >= latest_us(around.written_us, files.source)
     later = (files.upper_us >= end) & ~too_late
     goes_on = bool(later.any()) or around.rows_after()
     promised = says is not None and says.through_us >= end

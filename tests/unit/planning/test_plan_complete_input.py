@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
-from pyiceberg.types import NestedField, StringType, TimestamptzType
+from pyiceberg.types import NestedField, StringType, TimestampType, TimestamptzType
 
 from backfill.api.errors import InputAwaited, InvalidPlanInput
 from backfill.planning.metadata.ingestion import ingested
@@ -269,6 +269,42 @@ def test_a_row_of_the_far_future_does_not_show_where_the_rows_of_its_file_end(
     assert "rows of up to 2096-02-12T00:00:00Z, after they were committed" in check.unknown[0]
     hour(events, 13)
     assert found(tmp_path / "after").complete is True
+
+
+@pytest.mark.parametrize("beside_others", [False, True])
+def test_a_row_whose_clock_is_hours_ahead_does_not_end_a_window_that_is_not_over(
+    lake: Catalog, tmp_path: Path, beside_others: bool
+) -> None:
+    """Although a compaction is committed after its timestamp."""
+    events = table(lake)
+    hour(events, *range(5, 10))
+    if beside_others:
+        moments = [DAY_US + 10 * HOUR_US, DAY_US + 13 * HOUR_US]
+        ahead = pa.array(moments, pa.timestamp("us", "UTC"))
+        events.append(pa.table({"ts": ahead, "region": ["eu", "eu"]}))
+    else:
+        hour(events, 13, minutes=1)
+    says(events, Operation.APPEND, at="2026-03-01T10:59:00Z")
+    workspace, wanted = Workspace(str(tmp_path / "w")), spec(source("events"))
+    moment = datetime.fromisoformat("2026-03-01T11:00:00Z")
+    with pytest.raises(InputAwaited, match="rows still arrive until 2026-03-01T12:00:00Z"):
+        make_plan(wanted, workspace, parallelism=1, awaits_input=True, clock=lambda: moment)
+    assert not found(tmp_path / "before").reached
+    says(events, Operation.REPLACE, at="2026-03-01T15:00:00Z")
+    assert not found(tmp_path / "compacted").reached
+    says(events, Operation.APPEND, at="2026-03-01T14:00:00Z")
+    assert found(tmp_path / "after").reached
+
+
+def test_timestamps_without_a_zone_may_be_those_of_any_zone(lake: Catalog, tmp_path: Path) -> None:
+    rows = Schema(NestedField(1, "ts", TimestampType()), NestedField(2, "region", StringType()))
+    events = lake.create_table("raw.events", rows)
+    for each in (*range(5, 12), 13):
+        moments = range(DAY_US + each * HOUR_US, DAY_US + (each + 1) * HOUR_US, 6_000_000)
+        local = pa.array(moments, pa.timestamp("us"))
+        events.append(pa.table({"ts": local, "region": ["eu"] * len(local)}))
+    says(events, Operation.APPEND, at="2026-03-01T08:00:00Z")
+    assert found(tmp_path).reached
 
 
 def test_a_watermark_in_the_future_does_not_reach_the_future(lake: Catalog, tmp_path: Path) -> None:

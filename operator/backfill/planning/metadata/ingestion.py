@@ -21,6 +21,7 @@ Both sinks write their property only together with rows.
 _OFFSETS = "kafka.connect.offsets."
 """Start of the property by which these sinks know their own snapshots: one for each connector."""
 _DAY_US = 86_400_000_000
+_WITHOUT_ZONE = ("timestamp", "timestamp_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +98,13 @@ def written_us(metadata: TableMetadata, snapshot: Snapshot) -> int:
     return next(adding, snapshot).timestamp_ms * 1000
 
 
-def latest_us(committed_us: int) -> int:
-    """Rows from then on cannot have arrived when a snapshot was committed, in any time zone: their
-    timestamps are wrong, and say nothing about how far ingestion is.
+def latest_us(committed_us: int, source: SourceInput) -> int:
+    """Rows from then on cannot have arrived when a snapshot was committed: their timestamps are
+    wrong, and say nothing about how far ingestion is. Timestamps without a zone may be those of any
+    zone.
     """
-    return bounded_us(committed_us + _DAY_US)
+    without_zone = source.timestamp_type in _WITHOUT_ZONE
+    return bounded_us(committed_us + (_DAY_US if without_zone else 0))
 
 
 def _adds_rows(snapshot: Snapshot) -> bool:

@@ -49,7 +49,7 @@ from backfill.planning.files import (
 )
 from backfill.planning.metadata.deletes import DeleteIndex
 from backfill.planning.metadata.filters import in_range
-from backfill.planning.metadata.ingestion import latest_us
+from backfill.planning.metadata.ingestion import latest_us, written_us
 from backfill.planning.metadata.partitions import SpecReader, spec_reader
 from backfill.planning.metadata.pinning import PinnedTable
 from backfill.planning.offsets import NO_BOUNDS
@@ -179,7 +179,8 @@ class ManifestScan:
         self._skipped: list[ManifestFile] = []
         self._sees = {_BEFORE: False, _AFTER: False}
         self._earliest_us = start_us - _YEAR_US  # those of 1970 have no timestamp
-        self._latest_us = min(latest_us(pinned.snapshot.timestamp_ms * 1000), CALENDAR_US)
+        committed_us = written_us(pinned.table.metadata, pinned.snapshot)
+        self._latest_us = min(latest_us(committed_us, pinned.source), CALENDAR_US)
         self.without_timestamp = 0
         """Number of rows in files in which, by their metrics, no row has a timestamp."""
 
