@@ -251,6 +251,19 @@ FUNCTIONS = {
     assert batch.limit(1).toPandas().shape[0] <= 1
     """
     ),
+    "a function that does not wait for its tasks and threads": _EACH.format(
+        """
+    import threading, time
+    from concurrent.futures import ThreadPoolExecutor
+    def later(half):
+        time.sleep(0.5)
+        half.writeTo("copies").append()
+    halves = [batch.where(f"id % 2 = {half}") for half in (0, 1)]
+    ThreadPoolExecutor(1).submit(later, halves[0])
+    threading.Thread(target=later, args=halves[1:]).start()
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    """
+    ),
     "an object, which joins, logs, reads by Python and writes in parts by threads of all kinds": """
 import asyncio, logging
 from multiprocessing.pool import ThreadPool
@@ -436,17 +449,6 @@ REFUSED_EFFECTS = {
     "a table that is made anew": (
         'batch.writeTo("copies").using("iceberg").createOrReplace()',
         "foreachBatch writes to copies with writeTo.createOrReplace in a mode that replaces rows",
-    ),
-    "a thread that goes on": (
-        """
-    import threading
-    next_batch = globals().setdefault("next_batch", threading.Event())
-    if number == 0:
-        threading.Thread(target=lambda: next_batch.wait() and batch.writeTo("copies").append()).start()
-    else:
-        next_batch.set()
-    """,
-        "foreachBatch writes to copies (writeTo.append) in a thread that is still running",
     ),
     "a connection": (
         'import urllib.request\n    urllib.request.urlopen("http://127.0.0.1:9/alert")',
@@ -654,6 +656,25 @@ last.writeStream.queryName("copies").outputMode("update").start()
         "no query of the application writes the output copies",
     ),
 }
+
+LOST = {
+    "a thread that goes on": (
+        _EACH.format(
+            """
+    import threading
+    next_batch = globals().setdefault("next_batch", threading.Event())
+    if number == 0:
+        threading.Thread(target=lambda: next_batch.wait() and batch.writeTo("copies").append()).start()
+    else:
+        next_batch.set()
+        import time
+        time.sleep(5)
+    """
+        ),
+        "batch 0 is committed without these rows, so the result lacks them: let the function wait for",
+    ),
+}
+"""Programs whose result lacks rows for good."""
 
 FAILED = {
     "an exception in the main program": (

@@ -14,6 +14,7 @@ from applications import (
     FINISHING,
     FUNCTIONS,
     IN_NEW_YORK,
+    LOST,
     PREAMBLE,
     REFUSED,
     REFUSED_BY_SPANS,
@@ -43,7 +44,9 @@ def test_applications_run_unmodified_or_are_refused_with_the_reason(
     functions = FUNCTIONS | {ALLOWED: ALLOWED_EFFECTS}
     finishing = choosing | FINAL_ROWS | streamed | functions
     refused = REFUSED | {f"{name}{BY_SPANS}": case for name, case in REFUSED_BY_SPANS.items()}
-    programs = finishing | {name: program for name, (program, _) in (refused | FAILED).items()}
+    programs = finishing | {
+        name: program for name, (program, _) in (refused | FAILED | LOST).items()
+    }
     settings = {
         name: _settings(history, number, name, program)
         for number, (name, program) in enumerate(programs.items())
@@ -67,7 +70,8 @@ def test_applications_run_unmodified_or_are_refused_with_the_reason(
         assert {row["at"] for row in rows} == {
             START + row * timedelta(seconds=10) for row in range(STEPS * ROWS_PER_STEP)
         }, name
-    for reason, cases in (("UnsupportedProgram", refused), ("ApplicationFailed", FAILED)):
+    ends = {"UnsupportedProgram": refused, "ApplicationFailed": FAILED, "ResultLost": LOST}
+    for reason, cases in ends.items():
         for name, (_, words) in cases.items():
             assert outcomes[name][:2] == ["Failed", reason], (name, outcomes[name])
             assert words in outcomes[name][2], (name, outcomes[name])

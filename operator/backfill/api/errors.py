@@ -13,7 +13,7 @@ BackfillError
 ├── CanNotPublish            the result cannot be published as it is; retrying does not help
 │   ├── PublishConflict      the output table changed inside the window since the backfill began
 │   ├── CanNotUndo           what was published cannot be taken back, as the table is now
-│   └── ResultLost           the staged result of an output no longer exists
+│   └── ResultLost           the staged result of an output no longer exists, or lacks rows
 ├── UnknownReferences        it is unknown which files a table uses, so none is removed
 ├── RunFailed                the application failed more often than the failure policy allows
 └── ClusterError             a request to the API server failed (``kube/errors.py``)
@@ -122,8 +122,8 @@ class CanNotUndo(CanNotPublish):
 
 
 class ResultLost(CanNotPublish):
-    """The staged result of an output no longer exists. Only another Backfill can produce it
-    again.
+    """The staged result of an output no longer exists, or lacks rows for good. Only another
+    Backfill can produce it again.
     """
 
 

@@ -32,6 +32,7 @@ from backfill.runtime.queries.run import (
     StartedQuery,
     failed,
     failed_for_good,
+    result_lost,
     unsupported,
 )
 from backfill.runtime.source.release_file import Release, release_path, write_release
@@ -224,7 +225,7 @@ class Agent(threading.Thread):
         try:
             close()
         except ResultLost as error:
-            self._run.end(_result_lost(error))
+            self._run.end(result_lost(error))
         except Exception as error:
             _log.exception("the queries could not be closed")
             self._run.end(
@@ -246,7 +247,7 @@ class Agent(threading.Thread):
         try:
             return FINISHED if self._complete() else STOPPED
         except ResultLost as error:
-            return _result_lost(error)
+            return result_lost(error)
         except BadInput as error:
             return unsupported(error)
         except Exception as error:
@@ -302,10 +303,6 @@ class Agent(threading.Thread):
             reason=outcome.reason if outcome else "",
             message=outcome.message if outcome else run.waits_for,
         )
-
-
-def _result_lost(error: ResultLost) -> Outcome:
-    return failed_for_good(Reason.RESULT_LOST, str(error), error)
 
 
 def _outcome_of(query: str, error: Exception | None) -> Outcome:

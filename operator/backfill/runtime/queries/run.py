@@ -14,7 +14,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from backfill.api.conditions import Reason
-from backfill.api.errors import BadInput, BatchResultsDiffer, Problem, UnsupportedProgram
+from backfill.api.errors import (
+    BadInput,
+    BatchResultsDiffer,
+    Problem,
+    ResultLost,
+    UnsupportedProgram,
+)
 from backfill.protocol.hand_off import HandOffReport, HandOffSource
 from backfill.protocol.split_assignment import OutputComparison
 from backfill.runtime.queries.threads import application_works
@@ -70,6 +76,11 @@ def unsupported(error: BadInput) -> Outcome:
     differs = isinstance(error, BatchResultsDiffer)
     reason = Reason.BATCH_RESULTS_DIFFER if differs else Reason.UNSUPPORTED_PROGRAM
     return Outcome("Failed", 2, reason, str(error), error)
+
+
+def result_lost(error: ResultLost) -> Outcome:
+    """Only another Backfill can produce the result."""
+    return failed_for_good(Reason.RESULT_LOST, str(error), error)
 
 
 class Handle(Protocol):
@@ -237,6 +248,13 @@ class ProgramRun:
         Returns the error, to be raised.
         """
         self.end(unsupported(error))
+        return error
+
+    def lose(self, error: ResultLost) -> ResultLost:
+        """Ends the run because what was staged cannot become the result any more. Returns the
+        error, to be raised.
+        """
+        self.end(result_lost(error))
         return error
 
     def application_waits(self) -> None:

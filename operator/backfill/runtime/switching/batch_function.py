@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from py4j.protocol import Py4JError
 from pyiceberg.table import Table
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-from backfill.api.errors import BadInput, Problem, RunFailed, UnsupportedProgram
+from backfill.api.errors import BadInput, Problem, ResultLost, RunFailed, UnsupportedProgram
 from backfill.api.output import Output
 from backfill.api.spec import Effect
 from backfill.iceberg.tables import Catalogs
@@ -28,6 +28,12 @@ from backfill.runtime.queries.run import Run
 from backfill.runtime.session_conf import session_zone
 from backfill.runtime.sink import SinkSettings, SinkWriter, Written, check_schema, settings_for
 from backfill.runtime.switching.kafka_records import record_rows
+from backfill.runtime.switching.late_writes import (
+    PATIENCE_SECONDS,
+    Parts,
+    lost_rows,
+    record_lost_rows,
+)
 from backfill.runtime.switching.matching import (
     last_part,
     match_write,
@@ -35,8 +41,11 @@ from backfill.runtime.switching.matching import (
     without_partitions,
 )
 
+_WAIT = "let the function wait for its threads"
 _current: ContextVar["BatchInProgress | None"] = ContextVar("backfill_batch", default=None)
 _in_progress: set["BatchInProgress"] = set()
+_latest: dict["BatchFunction", "BatchInProgress"] = {}
+"""The last batch of each function, also after it is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +75,8 @@ class BatchInProgress:
         self._session = frame.sparkSession._jsparkSession
         self._files: dict[str, list[Written]] = defaultdict(list)
         self._lock = threading.Lock()
-        self._over = False
+        self.parts = Parts()
+        """What runs in other threads."""
         self._refused: BadInput | None = None
 
     def write(self, frame: DataFrame, destination: Destination) -> None:
@@ -74,19 +84,20 @@ class BatchInProgress:
 
         Raises:
             BadInput: there is none, or the rows do not fit its table.
+            ResultLost: the batch was committed already.
         """
-        with not_the_function():
+        with not_the_function(), self.parts.write() as in_time:
             try:
                 branch = self._function.branch(destination)
                 if branch is None:
                     return
+                if not in_time:
+                    raise self._function.lose(_late(destination, self._number))
                 written = branch.write(frame, destination, self._number)
             except BadInput as error:
                 raise self.refuse(error) from None
-        with self._lock:
-            if self._over:
-                raise self.refuse(_too_late(destination))
-            self._files[branch.output.name] += written
+            with self._lock:
+                self._files[branch.output.name] += written
 
     @property
     def query(self) -> str:
@@ -120,21 +131,23 @@ class BatchInProgress:
         self._refused = error
         return self._function.run.refuse(error)
 
-    def is_of(self, frame: DataFrame) -> bool:
-        """Whether a DataFrame is of the batch's session, which is the query's own."""
-        return bool(self._session.equals(frame.sparkSession._jsparkSession))
+    def is_of(self, spark: SparkSession) -> bool:
+        """Whether a session is that of the batch, which is the query's own."""
+        return bool(self._session.equals(spark._jsparkSession))
 
-    def close(self) -> Mapping[str, list[Written]]:
-        """What was written, by output. Nothing more may be written.
+    def close(self, patience_seconds: float) -> tuple[Mapping[str, list[Written]], bool]:
+        """What was written, by output, and whether all threads and tasks of the function have ended
+        in time. Nothing more may be written.
 
         Raises:
             BadInput: something was refused.
         """
-        with self._lock:
-            self._over = True
+        ended = self.parts.wait(patience_seconds, self._function.run.over)
+        if not self.parts.close():
+            self.refuse(_not_awaited(self._function.query))
         if self._refused is not None:
             raise self._refused
-        return self._files
+        return self._files, ended
 
 
 def batch_in_progress() -> BatchInProgress | None:
@@ -144,18 +157,37 @@ def batch_in_progress() -> BatchInProgress | None:
     return _current.get()
 
 
-def batch_of(frame: DataFrame) -> BatchInProgress | None:
-    """The batch that a DataFrame is written in: that of this thread, else that of its session."""
+def batch_of(spark: SparkSession) -> BatchInProgress | None:
+    """The batch that something is done in: that of this thread, else that of the session, which may
+    be over.
+    """
     batch = _current.get()
     if batch is not None:
         return batch
     with not_the_function():
-        return next((each for each in tuple(_in_progress) if each.is_of(frame)), None)
+        known = (*tuple(_in_progress), *tuple(_latest.values()))
+        return next((each for each in known if each.is_of(spark)), None)
 
 
-def any_in_progress() -> BatchInProgress | None:
-    """A batch whose function runs in some thread; None if there is none."""
+def batch_beside() -> BatchInProgress | None:
+    """A batch whose function runs while this thread, which is not the main one, belongs to none:
+    the function may be waiting for what it does. None if no function runs.
+    """
+    if threading.current_thread() is threading.main_thread():
+        return None
     return next(iter(tuple(_in_progress)), None)
+
+
+def unknown_thread(what: str) -> UnsupportedProgram:
+    """The error for a thread that may be at work for a function."""
+    return UnsupportedProgram(
+        Problem(
+            "",
+            f"{what} in a thread that cannot be attributed to a batch of foreachBatch",
+            "do it in the function's own thread, or in threads that it starts with threading or a"
+            " ThreadPoolExecutor",
+        )
+    )
 
 
 @contextmanager
@@ -183,10 +215,15 @@ class BatchFunction:
 
         Raises:
             BadInput: the table of an output cannot be loaded, or its branch holds something else.
+            ResultLost: rows of earlier batches came too late.
         """
         self.run = run
         self._function = function
         self.query = query
+        self._patience_seconds = PATIENCE_SECONDS
+        lost_before = lost_rows(run.settings.checkpoint_workspace)
+        if lost_before is not None:
+            raise run.lose(lost_before)
         self._lock = threading.Lock()
         self._branches: dict[str, _Branch] = {}
         self._reported = {before.output for before in run.tracker.before if before.name == query}
@@ -213,17 +250,26 @@ class BatchFunction:
             RunFailed: the run or Spark has ended meanwhile. A function that catches errors may have
                 returned without the rows that it could not write, and Spark runs the batch again.
         """
-        batch = BatchInProgress(self, frame, number)
+        batch = _latest[self] = BatchInProgress(self, frame, number)
         _in_progress.add(batch)
         try:
             with within(batch):
                 self._function(frame, number)
+            files, ended = batch.close(self._patience_seconds)
         finally:
             _in_progress.discard(batch)
-        files = batch.close()
+        if not ended:
+            self._patience_seconds /= 2
         if self.run.over.is_set() or _has_ended(frame):
             raise RunFailed(f"Spark has ended while the query {self.query} wrote batch {number}")
         self._commit(number, files)
+
+    def lose(self, error: ResultLost) -> ResultLost:
+        """Ends the run because the staged result lacks rows, and with it every later attempt.
+        Returns the error, to be raised.
+        """
+        record_lost_rows(self.run.settings.checkpoint_workspace, error)
+        return self.run.lose(error)
 
     def takes(self, place: str) -> bool:
         """Whether a table, topic or path is an output, or is left out."""
@@ -376,14 +422,22 @@ class _Branch:
         self._sink.stage(Batch(self._query, number, files, spec_id, outside, holds=holds))
 
 
-def _too_late(destination: Destination) -> UnsupportedProgram:
+def _not_awaited(query: str) -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(
             "",
-            f"foreachBatch writes to {destination.place} ({destination.how}) in a thread that is"
-            " still running after the function has returned",
-            "let the function wait for its threads",
+            f"the function of query {query} has returned while one of its threads still writes a"
+            " DataFrame",
+            _WAIT,
         )
+    )
+
+
+def _late(destination: Destination, number: int) -> ResultLost:
+    return ResultLost(
+        f"foreachBatch writes to {destination.place} ({destination.how}) in a thread that is still"
+        f" running after the function has returned; batch {number} is committed without these rows,"
+        f" so the result lacks them: {_WAIT}, then delete the Backfill and create it again"
     )
 
 

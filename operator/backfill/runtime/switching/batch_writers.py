@@ -4,7 +4,6 @@ runs: PySpark's own writers, whose writes go into the branches of the outputs.
 PySpark's writers hand every call to a writer in the JVM; only that one is replaced.
 """
 
-import threading
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -17,9 +16,10 @@ from backfill.runtime.catalyst import save
 from backfill.runtime.switching.batch_function import (
     BatchInProgress,
     Destination,
-    any_in_progress,
+    batch_beside,
     batch_of,
     not_the_function,
+    unknown_thread,
 )
 from backfill.runtime.switching.batch_statements import Statement, merge_of
 from backfill.runtime.switching.kafka_records import TOPIC
@@ -94,11 +94,9 @@ class BatchMerge(MergeIntoWriter):
 
 def _batch(frame: DataFrame) -> BatchInProgress | None:
     """The batch that a DataFrame is written in; None outside of functions."""
-    batch = batch_of(frame)
-    if batch is None and threading.current_thread() is not threading.main_thread():
-        other = any_in_progress()
-        if other is not None:
-            raise other.refuse(_unknown_thread())
+    batch = batch_of(frame.sparkSession)
+    if batch is None and (other := batch_beside()) is not None:
+        raise other.refuse(unknown_thread("a DataFrame is written"))
     return batch
 
 
@@ -283,16 +281,4 @@ def _not_redirected(statement: Statement, how: str) -> UnsupportedProgram:
     )
     return UnsupportedProgram(
         Problem("", f"foreachBatch writes to {statement.table} with {how}, which {what}", fix)
-    )
-
-
-def _unknown_thread() -> UnsupportedProgram:
-    return UnsupportedProgram(
-        Problem(
-            "",
-            "a DataFrame is written in a thread that cannot be attributed to a batch of"
-            " foreachBatch",
-            "write in the function's own thread, or in threads that it starts with threading or a"
-            " ThreadPoolExecutor",
-        )
     )

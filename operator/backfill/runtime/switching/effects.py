@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures.thread import _worker
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -312,22 +313,50 @@ def _inherit_the_batch() -> None:
 
     def inheriting_start(self: threading.Thread) -> None:
         batch = batch_in_progress()
-        if batch is not None:
-            self.run = _part_of(batch, self.run)  # type: ignore[method-assign]
-        start(self)
+        if batch is None:
+            start(self)
+            return
+        end = None if _is_of_a_pool(self) else batch.parts.begin()
+        self.run = _part_of(batch, self.run, end)  # type: ignore[method-assign]
+        try:
+            start(self)
+        except BaseException:
+            if end is not None:
+                end()
+            raise
 
     def inheriting_submit(
         self: Executor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Any:
-        return submit(self, _part_of(batch_in_progress(), fn), *args, **kwargs)
+        batch = batch_in_progress()
+        future = submit(self, _part_of(batch, fn), *args, **kwargs)
+        if batch is not None:
+            end = batch.parts.begin()
+            future.add_done_callback(lambda _: end())
+        return future
 
     threading.Thread.start = inheriting_start  # type: ignore[method-assign]
     ThreadPoolExecutor.submit = inheriting_submit  # type: ignore[method-assign]
 
 
-def _part_of(batch: BatchInProgress | None, call: Callable[..., Any]) -> Callable[..., Any]:
+def _is_of_a_pool(thread: threading.Thread) -> bool:
+    """Whether a thread waits for the tasks of a pool, which are counted by themselves."""
+    return getattr(thread, "_target", None) is _worker
+
+
+def _part_of(
+    batch: BatchInProgress | None,
+    call: Callable[..., Any],
+    end: Callable[[], None] | None = None,
+) -> Callable[..., Any]:
+    """A call as a part of a batch, or of none. ``end`` is called after it."""
+
     def part(*args: Any, **kwargs: Any) -> Any:
-        with within(batch):
-            return call(*args, **kwargs)
+        try:
+            with within(batch):
+                return call(*args, **kwargs)
+        finally:
+            if end is not None:
+                end()
 
     return part

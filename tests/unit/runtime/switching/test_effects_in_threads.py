@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +15,10 @@ import pytest
 from backfill.runtime.queries.threads import application_works
 from backfill.runtime.switching import effects
 from backfill.runtime.switching.batch_function import batch_in_progress, within
+from backfill.runtime.switching.late_writes import Parts
 from waiting import PATIENCE_SECONDS
 
-FIRST, SECOND = (type(name, (), {})() for name in ("First", "Second"))
+FIRST, SECOND = (SimpleNamespace(parts=Parts()) for _ in range(2))
 CONNECT = ("socket.connect", (None, ("db", 5432)))
 
 
@@ -25,6 +27,7 @@ class Batch:
 
     def __init__(self, *, allows: bool):
         self._allows = allows
+        self.parts = Parts()
         self.refused: list[str] = []
 
     def allows(self, effect: str) -> bool:
