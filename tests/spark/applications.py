@@ -532,6 +532,30 @@ REFUSED = {
         f"in a function: {name}": (_EACH.format(does), words)
         for name, (does, words) in REFUSED_EFFECTS.items()
     },
+    "a statement in a thread that no function has started": (
+        """
+import threading
+
+spark = SparkSession.builder.getOrCreate()
+begun, done = threading.Event(), threading.Event()
+
+def insert_too():
+    begun.wait()
+    try:
+        spark.sql("select 1").collect()
+        spark.sql("insert into lake.default.counts select 1")
+    finally:
+        done.set()
+
+def each(batch, number):
+    begun.set()
+    done.wait()
+
+threading.Thread(target=insert_too).start()
+kafka(spark).writeStream.foreachBatch(each).start()
+""",
+        "an SQL statement (InsertIntoStatement) is run in a thread that cannot be attributed",
+    ),
     "a write in a thread that no function has started": (
         """
 import threading

@@ -29,8 +29,11 @@ from backfill.api.spec import Effect
 from backfill.runtime.catalyst import frame_of, is_any_of, kind_of, nodes_of, with_values
 from backfill.runtime.switching.batch_function import (
     BatchInProgress,
+    batch_beside,
     batch_in_progress,
+    batch_of,
     not_the_function,
+    unknown_thread,
     within,
 )
 from backfill.runtime.switching.batch_statements import statement_of
@@ -176,17 +179,21 @@ def _sql(original: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
 
     @functools.wraps(original)
     def sql(self: SparkSession, *args: Any, **kwargs: Any) -> DataFrame:
-        if batch_in_progress() is None:
+        batch = batch_of(self)
+        beside = batch_beside() if batch is None else None
+        if batch is None and beside is None:
             return original(self, *args, **kwargs)
         given = signature.bind(self, *args, **kwargs).arguments
         values = given.get("args")
-        with _formatted(self, given["sqlQuery"], given.get("kwargs", {})) as text:
+        with within(batch), _formatted(self, given["sqlQuery"], given.get("kwargs", {})) as text:
             with not_the_function():
                 plan = self._jsparkSession.sessionState().sqlParser().parsePlan(text)
                 kind = _effect(self, plan)
-            if kind is not None and (rows := _redirected(self, plan, values)) is not None:
+            if kind is not None and beside is not None:
+                _refuse_beside(beside, plan, self, kind)
+            elif kind is not None and (rows := _redirected(self, plan, values)) is not None:
                 return rows
-            if kind is not None:
+            elif kind is not None:
                 _check("Statements", f"runs an SQL statement ({kind})")
             return original(self, text, values)
 
@@ -223,6 +230,20 @@ def _redirected(spark: SparkSession, plan: JavaObject, values: Any) -> DataFrame
     write_statement(batch, rows, statement, f"spark.sql ({statement.how})")
     with not_the_function():
         return spark.createDataFrame([], "num_affected_rows long")
+
+
+def _refuse_beside(
+    batch: BatchInProgress, plan: JavaObject, spark: SparkSession, kind: str
+) -> None:
+    """Refuses a statement of a thread that may be at work for the function of a batch, unless it
+    may happen for real.
+    """
+    with not_the_function():
+        if batch.allows("Statements"):
+            parts = (statement_of(node, spark) for node in nodes_of(plan))
+            if not any(part is not None and batch.takes(part.table) for part in parts):
+                return
+        raise batch.refuse(unknown_thread(f"an SQL statement ({kind}) is run"))
 
 
 def _check_parts(batch: BatchInProgress, plan: JavaObject, spark: SparkSession) -> None:
