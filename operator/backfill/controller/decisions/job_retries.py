@@ -25,23 +25,27 @@ _MOST_MESSAGE = 1_000
 def work(observed: Observed, draft: Draft, job: Job, kind: ConditionType) -> Next | JobState:
     """Runs a job: what to wait for, or its result. Failures are reported in condition ``kind``."""
     state = observed.job
-    if (
-        state is not None
-        and state.job == job
-        and state.phase == "Failed"
-        and _worth_another_try(observed, state)
-    ):
-        note_failure(observed, draft, job, state.error)
-        _say_retry(draft, job, kind)
-        return Next(
-            actions=(CancelJob(),), requeue_seconds=seconds_until_retry(observed, draft, job)
-        )
+    if state is not None and state.job == job and state.phase == "Failed":
+        later = try_again(observed, draft, job, state.error, kind)
+        if later is not None:
+            return later
     if state is not None and state.job == job and state.phase != "Running":
         draft.set(retry=None)
         return state
     _say_retry(draft, job, kind)
     say_wait(observed, draft, job, kind)
     return start(observed, draft, job)
+
+
+def try_again(
+    observed: Observed, draft: Draft, job: Job, error: Exception | None, kind: ConditionType
+) -> Next | None:
+    """Tries a job that failed again later; None if that does not help, or was done long enough."""
+    if not _worth_another_try(observed, job, error):
+        return None
+    note_failure(observed, draft, job, error)
+    _say_retry(draft, job, kind)
+    return Next(actions=(CancelJob(),), requeue_seconds=seconds_until_retry(observed, draft, job))
 
 
 def start(observed: Observed, draft: Draft, job: Job) -> Next:
@@ -104,8 +108,7 @@ def _say_retry(draft: Draft, job: Job, kind: ConditionType) -> None:
     draft.condition(kind, "Unknown", Reason.TRYING_AGAIN, message)
 
 
-def _worth_another_try(observed: Observed, state: JobState) -> bool:
-    error = state.error
+def _worth_another_try(observed: Observed, job: Job, error: Exception | None) -> bool:
     lasts = isinstance(error, CanNotPublish | PlanCorrupt) or (
         isinstance(error, BadInput) and not error.may_pass
     )
@@ -113,9 +116,7 @@ def _worth_another_try(observed: Observed, state: JobState) -> bool:
         return False
     retry = observed.backfill.status.retry
     return (
-        retry is None
-        or retry.job != job_kind(type(state.job))
-        or observed.now - retry.since < PATIENCE
+        retry is None or retry.job != job_kind(type(job)) or observed.now - retry.since < PATIENCE
     )
 
 

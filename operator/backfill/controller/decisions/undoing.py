@@ -2,12 +2,13 @@
 
 from backfill.api.base import shortened
 from backfill.api.conditions import ConditionType, Reason
+from backfill.api.errors import BackfillError
 from backfill.api.quantities import count
 from backfill.api.redaction import redact
 from backfill.api.status import OutputStatus
 from backfill.controller.decisions.actions import CancelJob, Next
 from backfill.controller.decisions.deciding import request_to_undo
-from backfill.controller.decisions.job_retries import work
+from backfill.controller.decisions.job_retries import try_again, work
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.kinds.undo import UndoJob, UndoResult
@@ -24,16 +25,21 @@ def undo(observed: Observed, draft: Draft) -> Next:
     draft.condition(
         _PUBLISHED, "Unknown", Reason.UNDOING, f"undoing the publication, requested by {request}"
     )
-    ended = work(observed, draft, UndoJob.of(observed.backfill), _PUBLISHED)
+    job = UndoJob.of(observed.backfill)
+    ended = work(observed, draft, job, _PUBLISHED)
     if isinstance(ended, Next):
         return ended
     result = ended.result
     undone = result if isinstance(result, UndoResult) else UndoResult({}, str(ended.error))
-    refused = redact(str(shortened(undone.refused)))  # catalogs and pods write into it
-    draft.set(
-        outputs=tuple(_recorded(output, undone) for output in draft.status.outputs),
-        undo=request.model_copy(update={"refused": refused}),
-    )
+    draft.set(outputs=tuple(_recorded(output, undone) for output in draft.status.outputs))
+    refused, failed = map(_told, (undone.refused, undone.failed))
+    if failed:
+        draft.set(retry=observed.backfill.status.retry)  # the job has not done everything
+        later = try_again(observed, draft, job, BackfillError(failed), _PUBLISHED)
+        if later is not None:
+            return later
+    refused = refused or failed
+    draft.set(undo=request.model_copy(update={"refused": refused}))
     if refused:
         _say_as_before(draft, refused)
     else:
@@ -41,6 +47,11 @@ def undo(observed: Observed, draft: Draft) -> Next:
         draft.condition(_PUBLISHED, "False", Reason.UNDONE, message)
         draft.condition(ConditionType.SUCCEEDED, "False", Reason.UNDONE, message)
     return Next(actions=(CancelJob(),), at_rest=True)
+
+
+def _told(text: str) -> str:
+    """What catalogs and pods say, as it is shown."""
+    return redact(str(shortened(text)))
 
 
 def _recorded(output: OutputStatus, result: UndoResult) -> OutputStatus:

@@ -1,5 +1,6 @@
 """What a person decides about a result: publish it, drop it, or undo its publication."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,12 +13,13 @@ from backfill.api.errors import BackfillError, PublishConflict
 from backfill.api.status import BackfillStatus, ExportStatus, OutputStatus, Verdict
 from backfill.controller.decisions.actions import CancelJob, Decision, StartJob
 from backfill.controller.decisions.decide import decide
-from backfill.controller.decisions.policy import CLUSTER
+from backfill.controller.decisions.policy import CLUSTER, LOCAL, Policy
 from backfill.controller.jobs.job import Job
 from backfill.controller.jobs.kinds.discard import DiscardJob
 from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
 from backfill.controller.jobs.kinds.undo import UndoJob, UndoResult
 from situations import (
+    NOW,
     STEPS,
     attempt,
     backfill,
@@ -365,6 +367,37 @@ def test_an_undo_that_fails_for_a_moment_is_tried_again_on_a_cluster() -> None:
     assert decision.next.requeue_seconds == 10
     assert decision.status.retry is not None
     assert stage(decision.status, ConditionType.PUBLISHED)[1] == Reason.TRYING_AGAIN
+
+
+@pytest.mark.parametrize("policy", [CLUSTER, LOCAL])
+def test_what_was_undone_before_the_catalog_failed_is_recorded_and_the_rest_is_tried_again(
+    policy: Policy,
+) -> None:
+    resource = finished("a", "b")
+    request = decided(resource.status, Verdict.UNDO)
+    job = job_of(resource, decisions=(request,))
+    part = job_state(job, "Done", result=UndoResult({"b": 91}, failed="a: no answer"))
+    decision = decide(observed(resource, decisions=(request,), job=part, policy=policy))
+    assert [output.undo_snapshot_id for output in decision.status.outputs] == [None, 91]
+    assert decision.next.actions == (CancelJob(),)
+    again = resource.model_copy(update={"status": decision.status})
+    if policy is LOCAL:
+        assert stage(again.status, ConditionType.PUBLISHED)[2] == (
+            "5 rows removed from lake.ops.b by snapshot 91; not undone: a: no answer"
+        )
+        return
+    assert stage(again.status, ConditionType.PUBLISHED)[1] == Reason.TRYING_AGAIN
+    assert decision.next.requeue_seconds == 10
+    later = NOW + timedelta(seconds=10)
+    assert job_of(again, decisions=(request,), policy=policy, now=later) == job
+    second = decide(observed(again, decisions=(request,), job=part, policy=policy, now=later))
+    assert second.status.retry is not None and second.status.retry.failures == 2
+    done = job_state(job, "Done", result=UndoResult({"a": 90, "b": 91}))
+    undone = decide(observed(again, decisions=(request,), job=done, policy=policy, now=later))
+    assert stage(undone.status, ConditionType.SUCCEEDED)[1] == Reason.UNDONE
+    tired = later + timedelta(minutes=30)
+    last = decide(observed(again, decisions=(request,), job=part, policy=policy, now=tired))
+    assert last.status.undo is not None and last.status.undo.refused == "a: no answer"
 
 
 def test_nothing_that_is_in_progress_or_unpublished_is_undone() -> None:

@@ -82,6 +82,7 @@ ENDS: list[tuple[Job, object]] = [
     ),
     (UndoJob(STAGED, (None,), WINDOW), UndoResult({}, exports=("counts",))),
     (UndoJob(STAGED, (2**62 + 3,), WINDOW), UndoResult({"counts": 2**62 + 5}, "it was rewritten")),
+    (UndoJob(STAGED, (1,), WINDOW), UndoResult({}, exports=("counts",), failed="no answer")),
     (DiscardJob("default", "january", RESOURCE.spec, STAGED, Workspace("s3://lake/a")), None),
     (DiscardJob("default", "january", RESOURCE.spec, (), None), None),
 ]

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from backfill.api.approval import published
 from backfill.api.backfill import Backfill
-from backfill.api.errors import CanNotPublish
+from backfill.api.errors import BadInput, CanNotPublish
 from backfill.api.spec import MOST_OUTPUTS, Window
 from backfill.controller.jobs.job import OnProgress
 from backfill.controller.jobs.staged_outputs import StagedOutput, staged_outputs
@@ -27,6 +27,8 @@ class UndoResult:
     """Why one could not be undone; empty if all were."""
     exports: Annotated[tuple[str, ...], Field(max_length=MOST_OUTPUTS)] = ()
     """Outputs whose exported files were removed."""
+    failed: str = ""
+    """Why the rest is not undone yet, if trying again may help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,12 @@ class UndoJob:
     def run(self, on_progress: OnProgress) -> UndoResult:
         """May be repeated: what is undone already is left as it is. Nothing is undone unless all
         can be, as the tables are at the start.
+
+        Raises:
+            Exception: nothing was undone.
         """
+        from backfill.iceberg.failures import reason
+
         undone: dict[str, int] = {}
         removed: list[str] = []
         name = ""
@@ -75,6 +82,14 @@ class UndoJob:
                     undone[name] = by
         except CanNotPublish as error:
             return UndoResult(undone, f"{name}: {error}", tuple(removed))
+        except Exception as error:  # catalogs raise whatever their client libraries raise
+            if not (undone or removed):
+                raise
+            lasts = isinstance(error, BadInput) and not error.may_pass
+            why = f"{name}: {reason(error)}"
+            return UndoResult(
+                undone, why if lasts else "", tuple(removed), failed="" if lasts else why
+            )
         return UndoResult(undone, exports=tuple(removed))
 
 
