@@ -44,7 +44,7 @@ def work(timeline: Timeline, status: SplitAssignmentStatus | None) -> Work:
     step_rows = {source.name: source.step_rows for source in timeline.sources}
     reads = [
         source
-        for query in (status.queries if status else ())
+        for query in (status.each_query if status else ())
         for source in query.sources
         if source.name in step_rows
     ]

@@ -163,6 +163,16 @@ class SplitAssignmentStatus(Model):
     message: Message = ""
     """Why the driver failed or, while ``Starting``, what it waits for."""
 
+    @property
+    def each_query(self) -> tuple[QueryProgress, ...]:
+        """Progress of each query, once: ``queries`` has one with a function of ``foreachBatch`` for
+        each output that it writes.
+        """
+        first: dict[str, QueryProgress] = {}
+        for query in self.queries:
+            first.setdefault(query.name, query)
+        return tuple(first.values())
+
 
 class SplitAssignment(Model):
     """Internal: messages between the controller and the driver of a Backfill."""

@@ -177,8 +177,9 @@ def _progress_now(observed: Observed, report: SplitAssignmentStatus) -> Progress
         old.max_observed_misalignment_seconds,
         report.max_observed_misalignment_seconds,
     )
-    open_results = [query.open_at_end for query in report.queries if query.open_at_end is not None]
-    known = report.phase == "Finished" and len(open_results) == len(report.queries)
+    open_results = [query.open_at_end for query in report.each_query]
+    known = [number for number in open_results if number is not None]
+    all_known = report.phase == "Finished" and len(known) == len(open_results)
     committed = min(timeline.steps, *committed_steps(timeline, report).values())
     wanted = _executors(observed)
     same_target = wanted is not None and wanted.count == old.executor_target
@@ -189,7 +190,7 @@ def _progress_now(observed: Observed, report: SplitAssignmentStatus) -> Progress
         rows_read=sum(rows_by_source(report.queries).values()),
         rows_dropped_late=sum(query.late_rows for query in report.queries),
         rows_arrived_late=sum(query.arrived_late for query in report.queries),
-        open_at_end=sum(open_results) if known else None,
+        open_at_end=sum(known) if all_known else None,
         rows_per_second=observed.rate.per_second,
         rate=_rate_in_words(observed.rate.per_second),
         eta=None if done_at_us is None else from_us(done_at_us),
@@ -244,7 +245,7 @@ def _executors(observed: Observed) -> ExecutorTarget | None:
 def _rows_per_second_limit(observed: Observed) -> float | None:
     """Most rows that all queries together may read; each of them has the limit of the spec."""
     limit, report = observed.backfill.spec.max_rows_per_second, observed.report
-    return limit * len(report.queries) if limit is not None and report is not None else None
+    return limit * len(report.each_query) if limit is not None and report is not None else None
 
 
 def steps_in_words(committed: int, steps: int) -> str:

@@ -307,3 +307,20 @@ def test_what_a_result_lacks_is_said_with_the_drain_that_helps(
     text = left_out(OutputStatus(name="counts", table="lake.ops.counts", **found), half_an_hour)
     assert words in text
     assert bool(text) == bool(words)
+
+
+def test_a_query_whose_function_writes_several_outputs_counts_once() -> None:
+    sources = (SourceProgress(name="clicks", committed=STEPS + 1, rows=100 * STEPS),)
+    of_function = QueryProgress(name="each", sources=sources, open_at_end=7, late_rows=3)
+    again = {"output": "sums", "late_rows": 0}
+    queries = (
+        of_function.model_copy(update={"output": "counts"}),
+        of_function.model_copy(update=again),
+        QueryProgress(name="other", output="others", sources=sources, open_at_end=1),
+    )
+    ended = running(
+        report=reported("Finished", queries=queries), driver=DriverState("Exited", exit_status=0)
+    )
+    progress = decide(ended).status.progress
+    assert (progress.open_at_end, progress.rows_dropped_late) == (8, 3)
+    assert ended.work.rows_done == 2 * 100 * STEPS
