@@ -41,7 +41,8 @@ _PERIOD_SECONDS = 0.05
 _CONTROLLER_CHECK_SECONDS = 5.0
 _STEPS_TOLD_AHEAD = 4
 """Steps that sources are released at once. Enough that no query waits for the agent, and the most
-that is read after a request to stop.
+that is read after a request to stop. Where the rate of rows is limited, a step takes long and is
+released alone.
 """
 _RESTARTS = 3
 """How often a query whose Python processes start too slowly is started again before the attempt
@@ -137,7 +138,9 @@ class Agent(threading.Thread):
         if old.stop:
             return
         self._run.release(max(spec.released, spec.released_ahead))
-        near = min(spec.released, self._run.tracker.slowest + _STEPS_TOLD_AHEAD)
+        slow = self._run.settings.max_rows_per_second is not None
+        ahead = 1 if slow else _STEPS_TOLD_AHEAD
+        near = min(spec.released, self._run.tracker.slowest + ahead)
         new = Release(max(near, old.released), self._run.stopping.is_set())
         if new != self._release:
             write_release(self._release_path, new)

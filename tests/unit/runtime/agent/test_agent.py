@@ -197,6 +197,22 @@ def test_sources_are_told_of_a_few_steps_at_a_time_so_that_a_stop_need_not_read_
     assert driver.ended().phase == "Stopped"
 
 
+def test_a_stop_reads_no_more_than_the_step_under_way_where_the_rate_of_rows_is_limited(
+    driver: Driver,
+) -> None:
+    limited = driver.run.settings.model_copy(update={"max_rows_per_second": 100})
+    driver.run.settings = limited
+    driver.start_query()
+    driver.assign(6)
+    driver.until(lambda: driver.release == Release(1))
+    driver.commit(1)
+    driver.until(lambda: driver.release == Release(2))
+    driver.assign(6, stop=True)
+    driver.until(lambda: driver.release == Release(2, stop=True))
+    driver.commit(2)
+    assert driver.ended().phase == "Stopped"
+
+
 def test_what_the_controller_releases_is_what_the_sources_see(driver: Driver) -> None:
     for released in (1, 3):
         driver.assign(released)
