@@ -11,9 +11,14 @@ from backfill.api.validation import falls_short
 
 def waits(output: Output, status: OutputStatus) -> bool:
     """Whether a staged result is published only after approval."""
-    publish = output.publish
-    if publish.mode is PublishMode.NONE or status.is_published:
+    if output.publish.mode is PublishMode.NONE or status.is_published:
         return False
+    return needed_approval(output, status)
+
+
+def needed_approval(output: Output, status: OutputStatus) -> bool:
+    """Whether a staged result is, or was, published only after approval."""
+    publish = output.publish
     return (
         output.needs_approval
         or (publish.incomplete == "Wait" and may_delete_unreplaced(output, status))

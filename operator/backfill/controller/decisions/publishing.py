@@ -1,6 +1,11 @@
 """From staged results to published ones, one output after another."""
 
-from backfill.api.approval import is_decided, may_delete_unreplaced, waits
+from backfill.api.approval import (
+    is_decided,
+    may_delete_unreplaced,
+    needed_approval,
+    waits,
+)
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.decision import result_id
 from backfill.api.errors import PublishConflict, ResultLost
@@ -123,7 +128,7 @@ def _reject(draft: Draft, left: list[Output]) -> Next:
 
 def _publish_one(observed: Observed, draft: Draft, ready: list[Output]) -> Next:
     """Publishes the first of the outputs that are ready. Before any is published, all of them are
-    checked.
+    checked: those that need no approval, and the others once they are approved.
     """
     output, by = ready[0], draft.status.decision
     approved = f", approved by {by}" if by is not None else ""
@@ -134,7 +139,7 @@ def _publish_one(observed: Observed, draft: Draft, ready: list[Output]) -> Next:
         f"publishing {output.name} to {output.destination}{approved}",
     )
     of_name = {staged.output.name: staged for staged in staged_outputs(observed.backfill)}
-    first = all(not each.is_published for each in draft.status.outputs)
+    first = not _published_with(output, observed, draft)
     others = tuple(of_name[each.name] for each in ready[1:]) if first else ()
     job = PublishJob(of_name[output.name], observed.backfill.spec.window, others)
     published = work(observed, draft, job, _PUBLISHED)
@@ -144,6 +149,17 @@ def _publish_one(observed: Observed, draft: Draft, ready: list[Output]) -> Next:
     doubled = "" if reason is Reason.PUBLISH_FAILED else _doubled_by_a_new_start(observed, draft)
     draft.fail(_PUBLISHED, reason, f"{output.name}: {published.error}{doubled}")
     return Next(actions=(CancelJob(),), at_rest=True)
+
+
+def _published_with(output: Output, observed: Observed, draft: Draft) -> bool:
+    """Whether an output is published already of those that are published together with this one."""
+    staged = {status.name: status for status in draft.status.outputs}
+    approved = needed_approval(output, staged[output.name])
+    return any(
+        staged[each.name].is_published
+        and (needed_approval(each, staged[each.name]) or not approved)
+        for each in observed.backfill.spec.outputs
+    )
 
 
 def _doubled_by_a_new_start(observed: Observed, draft: Draft) -> str:

@@ -210,6 +210,22 @@ def test_all_outputs_are_checked_before_the_first_is_published() -> None:
     assert (second.staged.output.name, second.others) == ("b", ())
 
 
+def test_outputs_that_are_approved_later_are_checked_together_as_well() -> None:
+    wanted = [*outputs("a", "b", approval="Automatic"), *outputs("c", "d", "e")]
+    resource = backfill(staged("a", "b", "c", "d", "e"), outputs=wanted)
+    found = []
+    for name in "abcde":
+        if name == "c":
+            resource = after(resource)
+            approval = decided(resource.status, Verdict.APPROVE)
+            resource = after(resource, decisions=(approval,))
+        job = job_of(resource)
+        found.append((job.staged.output.name, [other.output.name for other in job.others]))
+        done = job_state(job, "Done", result=PublishResult(name, 8))
+        resource = after(resource, job=done)
+    assert found == [("a", ["b"]), ("b", []), ("c", ["d", "e"]), ("d", []), ("e", [])]
+
+
 def test_an_undo_takes_out_what_was_published_last_first() -> None:
     resource = finished("a", "b")
     assert stage(resource.status, ConditionType.SUCCEEDED)[0] == "True"

@@ -33,7 +33,7 @@ class PublishJob:
     staged: StagedOutput
     window: Window
     others: tuple[StagedOutput, ...] = ()
-    """Outputs that are published next: if one of them cannot be, none is."""
+    """Outputs that are published next: if one of them cannot be, this one is not either."""
 
     def run(self, on_progress: OnProgress) -> PublishResult:
         """Returns the snapshot that holds the result, or the files.
@@ -50,7 +50,7 @@ class PublishJob:
                 _check(other, self.window)
             except CanNotPublish as error:
                 raise type(error)(
-                    f"nothing was published, because output {other.output.name} cannot be: {error}"
+                    f"not published, because output {other.output.name} cannot be: {error}"
                 ) from error
         if staged.output.publish.mode is PublishMode.EXPORT:
             exported = export(staged.output, staged.result, staged.staged_snapshot_id)
