@@ -394,6 +394,10 @@ class BackfillStatus(Model):
     """SHA-256 of the plan header, to detect a plan that was replaced."""
     workspace: WorkspaceUri | None = None
     """Directory or object store prefix of this Backfill's plan and checkpoints."""
+    tagged_tables: Annotated[tuple[TableName, ...], Field(max_length=MOST_SOURCES)] = ()
+    """Tables in which snapshots may have been tagged (``snapshot.protect``), also for sources that
+    the spec no longer has.
+    """
     started_at: Time | None = None
     """When work on the Backfill began."""
     finished_at: Time | None = None

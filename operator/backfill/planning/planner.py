@@ -3,7 +3,7 @@ divides their files into steps, and writes the result.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
@@ -201,9 +201,13 @@ def protect_snapshots(spec: BackfillSpec, header: PlanHeader, owner: str) -> Non
             protect(pinned, f"{tags_of(owner)}{wish.name}", source_field(number))
 
 
-def release_snapshots(spec: BackfillSpec, owner: str) -> None:
-    """Removes the tags of a Backfill."""
-    unprotect((source.table for source in spec.sources if source.snapshot.protect), tags_of(owner))
+def release_snapshots(tables: Iterable[str], owner: str) -> None:
+    """Removes the tags of a Backfill from some tables. Those that no longer exist are skipped.
+
+    Raises:
+        BackfillError: other commits came first each time.
+    """
+    unprotect(tables, tags_of(owner))
 
 
 def tags_of(owner: str) -> str:

@@ -317,7 +317,7 @@ def test_files_that_are_compacted_later_are_held(lake: Catalog, tmp_path: Path) 
     assert appended and newest
     held = {ref.snapshot_id for name, ref in raw.table.refresh().refs().items() if name != "main"}
     assert held == {appended.snapshot_id, newest.snapshot_id}
-    release_snapshots(raw.spec, "streaming/january")
+    release_snapshots([raw.spec.sources[0].table], "streaming/january")
     assert list(raw.table.refresh().refs()) == ["main"]
 
 

@@ -1,5 +1,6 @@
 """Snapshots held with tags: expiration leaves them alone until the Backfill is gone."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,7 +11,12 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 
+from backfill.api.backfill import Backfill, ObjectMeta
 from backfill.api.errors import BackfillError
+from backfill.api.status import BackfillStatus
+from backfill.controller.decisions.decide import decide
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.jobs.kinds.discard import DiscardJob
 from backfill.planning.planner import (
     make_plan,
     owner_of,
@@ -45,9 +51,9 @@ def test_a_protected_snapshot_outlives_expiration_until_it_is_released(
         header.model_copy(update={"inputs": header.inputs.model_copy(update={"sources": (held,)})})
     )
 
-    release_snapshots(wanted, "streaming/other")
+    release_snapshots(["lake.raw.held"], "streaming/other")
     assert "backfill/streaming/january/held" in lake.load_table("raw.held").refs()
-    release_snapshots(wanted, "streaming/january")
+    release_snapshots(["lake.raw.held"], "streaming/january")
     assert list(lake.load_table("raw.held").refs()) == ["main"]
 
 
@@ -83,7 +89,7 @@ def test_a_backfill_of_the_same_name_somewhere_else_has_tags_of_its_own(
         refs = table.refresh().refs().values()
         held = {ref.snapshot_id for ref in refs if ref.snapshot_ref_type == "tag"}
         assert held == set(pinned.values())
-        release_snapshots(wanted, owner)
+        release_snapshots(["lake.raw.held"], owner)
         del pinned[owner]
     assert list(table.refresh().refs()) == ["main"]
 
@@ -102,6 +108,26 @@ def test_a_tag_that_cannot_be_removed_is_not_forgotten(
 
     with monkeypatch.context() as patch, pytest.raises(BackfillError, match="backfill/streaming/"):
         patch.setattr(SqlCatalog, "commit_table", lose)
-        release_snapshots(wanted, "streaming/january")
-    release_snapshots(wanted, "streaming/january")
+        release_snapshots(["lake.raw.held"], "streaming/january")
+    release_snapshots(["lake.raw.held"], "streaming/january")
     assert list(lake.load_table("raw.held").refs()) == ["main"]
+
+
+def test_the_tag_of_a_source_that_the_spec_no_longer_has_is_removed_as_well(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    rows = pa.table({"ts": pa.array(hourly(), pa.timestamp("us", "UTC"))})
+    for name in ("first", "second", "third"):
+        lake.create_table(f"raw.{name}", schema=rows.schema).append(rows)
+    status = BackfillStatus()
+    for name, protect in (("first", True), ("second", True), ("third", False)):
+        wanted = spec(source(name, snapshot={"protect": protect}))
+        resource = Backfill(metadata=ObjectMeta(name="january"), spec=wanted, status=status)
+        status = decide(Observed(resource, datetime.now(UTC), workspace="/work")).status
+        header = make_plan(wanted, Workspace(str(tmp_path)), parallelism=1)
+        protect_snapshots(wanted, header, "default/january")
+    assert status.tagged_tables == ("lake.raw.first", "lake.raw.second")
+    lake.drop_table("raw.first")
+    deleted = resource.model_copy(update={"status": status})
+    replace(DiscardJob.of(deleted), workspace=None).run(lambda progress: None)
+    assert list(lake.load_table("raw.second").refs()) == ["main"]

@@ -6,7 +6,7 @@ from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput, InputAwaited
 from backfill.api.hand_off import HandOffStatus
 from backfill.api.quantities import count, from_us
-from backfill.api.spec import BackfillSpec
+from backfill.api.spec import MOST_SOURCES, BackfillSpec
 from backfill.api.status import Progress, SourceStatus
 from backfill.controller.decisions.actions import CancelJob, Next
 from backfill.controller.decisions.assignment import steps_in_words
@@ -42,7 +42,7 @@ def plan(observed: Observed, draft: Draft) -> Next:
         return Next(requeue_seconds=wait)
     if draft.status.input_wait is None:
         draft.condition(_PLANNED, "Unknown", Reason.PLANNING, _reading(observed))
-    draft.set(workspace=observed.workspace)
+    draft.set(workspace=observed.workspace, tagged_tables=_tagged(observed))
     job = PlanJob.of(
         observed.backfill,
         _workspace(observed),
@@ -67,6 +67,13 @@ def plan(observed: Observed, draft: Draft) -> Next:
             return Next(actions=(CancelJob(),), at_rest=True)
     _record(draft, made.result, observed)
     return Next(requeue_seconds=0)
+
+
+def _tagged(observed: Observed) -> tuple[str, ...]:
+    """Tables in which this or an earlier try to plan may tag snapshots."""
+    status, sources = observed.backfill.status, observed.backfill.spec.sources
+    protected = (source.table for source in sources if source.snapshot.protect)
+    return tuple(dict.fromkeys((*status.tagged_tables, *protected)))[-MOST_SOURCES:]
 
 
 def _workspace(observed: Observed) -> Workspace:

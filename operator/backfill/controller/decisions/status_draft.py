@@ -34,6 +34,7 @@ class StatusChange(TypedDict, total=False):
     plan_id: str | None
     plan_digest: str
     workspace: str | None
+    tagged_tables: tuple[str, ...]
     started_at: datetime | None
     finished_at: datetime | None
     next_attempt_at: datetime | None

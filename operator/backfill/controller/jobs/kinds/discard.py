@@ -29,6 +29,8 @@ class DiscardJob:
     """Whether an undo has begun."""
     kept_in: str = ""
     """Which cluster or state directory the Backfill is stored in."""
+    tagged: tuple[str, ...] = ()
+    """Tables in which snapshots may be tagged, besides those of the spec."""
 
     @classmethod
     def of(cls, backfill: Backfill) -> Self:
@@ -46,6 +48,7 @@ class DiscardJob:
             () if undo else tuple(exported),
             undo,
             metadata.kept_in,
+            status.tagged_tables,
         )
 
     def run(self, on_progress: OnProgress) -> None:
@@ -58,7 +61,9 @@ class DiscardJob:
         from backfill.outputs.export import discard_unfinished
         from backfill.planning.planner import owner_of, release_snapshots
 
-        release_snapshots(self.spec, owner_of(self.namespace, self.name, self.kept_in))
+        protected = (each.table for each in self.spec.sources if each.snapshot.protect)
+        tagged_by = owner_of(self.namespace, self.name, self.kept_in)
+        release_snapshots((*self.tagged, *protected), tagged_by)
         problems = []
         for table in dict.fromkeys(staged.output.table for staged in self.staged):
             mine = [staged for staged in self.staged if staged.output.table == table]
