@@ -64,6 +64,8 @@ class Destination:
     """Whether rows become records of Kafka."""
     topic: str | None = None
     """The topic of all records; None where a column says it."""
+    transaction: tuple[str, int] | None = None
+    """Application and version by which Delta Lake recognizes a write that it has already made."""
 
 
 class BatchInProgress:
@@ -74,6 +76,8 @@ class BatchInProgress:
         self._number = number
         self._session = frame.sparkSession._jsparkSession
         self._files: dict[str, list[Written]] = defaultdict(list)
+        self._versions: dict[tuple[str, str], int] = {}
+        """By output and application, the last version that was written."""
         self._lock = threading.Lock()
         self.parts = Parts()
         """What runs in other threads."""
@@ -93,11 +97,25 @@ class BatchInProgress:
                     return
                 if not in_time:
                     raise self._function.lose(_late(destination, self._number))
+                if self._has(branch.output.name, destination):
+                    return
                 written = branch.write(frame, destination, self._number)
             except BadInput as error:
                 raise self.refuse(error) from None
             with self._lock:
                 self._files[branch.output.name] += written
+                if destination.transaction is not None:
+                    application, version = destination.transaction
+                    self._versions[branch.output.name, application] = version
+
+    def _has(self, output: str, destination: Destination) -> bool:
+        """Whether this batch has written a transaction, or a later one of its application."""
+        if destination.transaction is None:
+            return False
+        application, version = destination.transaction
+        with self._lock:
+            known = self._versions.get((output, application))
+        return known is not None and version <= known
 
     @property
     def query(self) -> str:

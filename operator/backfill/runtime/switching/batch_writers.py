@@ -4,6 +4,7 @@ runs: PySpark's own writers, whose writes go into the branches of the outputs.
 PySpark's writers hand every call to a writer in the JVM; only that one is replaced.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -206,7 +207,9 @@ class _Write:
         appends = self._mode == "append" or (self._mode is None and always_appends)
         if not appends:
             raise self._batch.refuse(_not_appending(place, how, self._mode))
-        self._batch.write(self._frame, Destination(str(place), how, by_position))
+        transaction = _transaction(self._options)
+        destination = Destination(str(place), how, by_position, transaction=transaction)
+        self._batch.write(self._frame, destination)
 
     def _really(self) -> None:
         with not_the_function():
@@ -220,15 +223,22 @@ class _WriteTo:
         self._frame = frame
         self._table = table
         self._batch = batch
+        self._options: dict[str, Any] = {}
+
+    def option(self, key: str, value: Any) -> "_WriteTo":
+        self._options[key.lower()] = value
+        return self
 
     def _kept(self, *_: Any) -> "_WriteTo":
         """The output table has its own format, properties and layout."""
         return self
 
-    using = option = tableProperty = partitionedBy = clusterBy = _kept
+    using = tableProperty = partitionedBy = clusterBy = _kept
 
     def append(self) -> None:
-        self._batch.write(self._frame, Destination(self._table, "writeTo.append"))
+        transaction = _transaction(self._options)
+        destination = Destination(self._table, "writeTo.append", transaction=transaction)
+        self._batch.write(self._frame, destination)
 
     def create(self) -> None:
         self._refuse("create")
@@ -247,6 +257,14 @@ class _WriteTo:
 
     def _refuse(self, call: str) -> NoReturn:
         raise self._batch.refuse(_not_appending(self._table, f"writeTo.{call}", "overwrite"))
+
+
+def _transaction(options: Mapping[str, Any]) -> tuple[str, int] | None:
+    """The transaction of Delta Lake that a write belongs to, by its options in lower case."""
+    application, version = options.get("txnappid"), str(options.get("txnversion"))
+    if application is None or not (version.isascii() and version.isdecimal()):
+        return None
+    return str(application), int(version)
 
 
 def _no_place(how: str) -> UnsupportedProgram:

@@ -1,0 +1,87 @@
+"""A function that repeats what has failed writes nothing twice where Delta Lake would not."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from backfill.runtime.switching.batch_function import BatchInProgress, Destination
+from backfill.runtime.switching.batch_writers import _Write, _WriteTo
+
+FRAME: Any = SimpleNamespace(sparkSession=SimpleNamespace(_jsparkSession=None))
+
+
+class Function:
+    """One that writes tables, of which one may fail."""
+
+    def __init__(self) -> None:
+        self.run = SimpleNamespace(over=SimpleNamespace(is_set=lambda: False))
+        self.failing: set[str] = set()
+        self.written: list[str] = []
+
+    def branch(self, destination: Destination) -> Any:
+        output = SimpleNamespace(name=destination.place)
+        return SimpleNamespace(output=output, write=lambda *_: self._write(destination.place))
+
+    def _write(self, place: str) -> list[str]:
+        if place in self.failing:
+            raise ConnectionResetError("once")
+        self.written.append(place)
+        return ["rows"]
+
+
+@pytest.fixture
+def function() -> Function:
+    return Function()
+
+
+def batch_of(function: Any) -> BatchInProgress:
+    return BatchInProgress(function, FRAME, 0)
+
+
+def save(batch: BatchInProgress, table: str, version: object, application: str = "app") -> None:
+    writer = _Write(FRAME, batch).format("delta").mode("append")
+    writer.option("txnAppId", application).option("txnVersion", version).save(table)
+
+
+def append(batch: BatchInProgress, table: str, version: object, application: str = "app") -> None:
+    writer = _WriteTo(FRAME, table, batch).using("delta")
+    writer.option("txnVersion", str(version)).option("txnAppId", application).append()
+
+
+@pytest.mark.parametrize("write", [save, append])
+def test_a_write_that_is_repeated_because_another_one_failed_is_left_out(
+    function: Function, write: Any
+) -> None:
+    batch = batch_of(function)
+    function.failing = {"second"}
+    with pytest.raises(ConnectionResetError):
+        for table in ("first", "second"):
+            write(batch, table, 7)
+    function.failing = set()
+    for table in ("first", "second"):
+        write(batch, table, 7)
+    assert function.written == ["first", "second"]
+    files, _ = batch.close(0.0)
+    assert {output: len(rows) for output, rows in files.items()} == {"first": 1, "second": 1}
+
+
+def test_a_later_version_another_application_and_another_batch_are_written(
+    function: Function,
+) -> None:
+    batch = batch_of(function)
+    save(batch, "first", 7)
+    save(batch, "first", 8)
+    save(batch, "first", 7)
+    save(batch, "first", "7", application="other")
+    save(batch_of(function), "first", 7)
+    assert len(function.written) == 4
+
+
+def test_writes_without_a_transaction_are_all_made(function: Function) -> None:
+    batch = batch_of(function)
+    for _ in range(2):
+        _Write(FRAME, batch).mode("append").option("txnAppId", "app").save("first")
+        _WriteTo(FRAME, "first", batch).append()
+        save(batch, "first", "no number")
+    assert len(function.written) == 6
