@@ -29,6 +29,8 @@ class DiscardJob:
     """Whether an undo has begun."""
     kept_in: str = ""
     """Which cluster or state directory the Backfill is stored in."""
+    uid: str = ""
+    """Uid of the Backfill."""
     tagged: tuple[str, ...] = ()
     """Tables in which snapshots may be tagged, besides those of the spec."""
 
@@ -48,6 +50,7 @@ class DiscardJob:
             () if undo else tuple(exported),
             undo,
             metadata.kept_in,
+            metadata.uid,
             status.tagged_tables,
         )
 
@@ -59,6 +62,7 @@ class DiscardJob:
         """
         from backfill.outputs.cleanup import discard
         from backfill.outputs.export import discard_unfinished
+        from backfill.planning import workspace_owner
         from backfill.planning.planner import owner_of, release_snapshots
 
         protected = (each.table for each in self.spec.sources if each.snapshot.protect)
@@ -82,10 +86,12 @@ class DiscardJob:
                 discard_unfinished(staged.output, staged.result, undoing=self.undoing)
             except BackfillError as error:
                 problems.append(error)
-        if self.workspace is not None:
-            self.workspace.child("plans").remove()
-            checkpoints(self.workspace).remove()
-            self.workspace.remove_if_empty()
+        place = self.workspace
+        if place is not None and not workspace_owner.belongs_to_another(place, self.uid):
+            place.child("plans").remove()
+            checkpoints(place).remove()
+            workspace_owner.disclaim(place)
+            place.remove_if_empty()
         if problems:
             raise (
                 problems[0] if len(problems) == 1 else BackfillError("\n".join(map(str, problems)))

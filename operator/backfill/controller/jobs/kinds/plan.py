@@ -101,6 +101,7 @@ class PlanJob:
         from backfill.outputs.publish import output_state
         from backfill.outputs.result import Result
         from backfill.outputs.tables import check_outputs
+        from backfill.planning import workspace_owner
         from backfill.planning.planner import (
             make_plan,
             owner_of,
@@ -108,6 +109,10 @@ class PlanJob:
             verify_files,
         )
 
+        if not self.dry_run:
+            taken = workspace_owner.claim(self.workspace, self.uid, self.kept_in)
+            if taken is not None:
+                raise BadInput(taken)
         outputs = self.spec.outputs
         owner = (self.namespace, self.name, self.uid)
         results = [Result(*owner, "", output.name, self.kept_in) for output in outputs]
