@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
-from backfill.api.errors import Problem, UnsupportedProgram
+from backfill.api.errors import Problem, UnsupportedProgram, first_line
 from backfill.api.spec import Execution, OrderingPolicy
 from backfill.api.status import ChangingMode
 from backfill.outputs.staging import Holds
@@ -69,8 +69,8 @@ def choose(
     another one than append: of those the result has the newest of each key, or the last batch's.
 
     Raises:
-        UnsupportedProgram: it must be run by spans, and cannot be; or it changes rows that nothing
-            identifies.
+        UnsupportedProgram: it must be run by spans, and cannot be, or not now; or it changes rows
+            that nothing identifies.
     """
     choice = _by_plan(execution, frame, target, header, streamed_steps)
     mode = output_mode.lower()
@@ -105,10 +105,10 @@ def _by_plan(
     if execution == "Streaming":
         return Choice(None)
     begun = streamed_steps > 0 or target.staged is not None
-    by_spans = target.staged is not None and target.staged.execution == "Batch"
+    by_spans = _begun_by_spans(target)
     if execution == "Auto" and header.inputs.policy is OrderingPolicy.STRICT:
         return Choice(None, _STRICT)
-    found = _analyzed(frame, target, header)
+    found = _analyzed(frame, target, header, execution)
     if isinstance(found, Bounded):
         if execution == "Batch" or by_spans:
             return Choice(found)
@@ -121,14 +121,31 @@ def _by_plan(
     return Choice(None, found.reason)
 
 
-def _analyzed(frame: DataFrame, target: SpanOutput, header: PlanHeader) -> Bounded | Unbounded:
+def _begun_by_spans(target: SpanOutput) -> bool:
+    return target.staged is not None and target.staged.execution == "Batch"
+
+
+def _analyzed(
+    frame: DataFrame, target: SpanOutput, header: PlanHeader, execution: Execution
+) -> Bounded | Unbounded:
+    """What the results depend on.
+
+    Raises:
+        UnsupportedProgram: it is not known now, and the query cannot be a stream. It may be known
+            in the next attempt.
+    """
     if (reason := unusable(frame.sparkSession)) is not None:
+        if _begun_by_spans(target):  # so an earlier attempt could
+            raise _failed(target, reason)
         return Unbounded(reason)
     try:
         found = analyze(frame, target.output.timestamp_column, header.inputs.arrival_columns)
     except Exception as error:  # no program fails for what only its speed depends on
         _log.exception("the logical plan of the query %s could not be analysed", target.query)
-        return Unbounded(f"its logical plan could not be analysed ({type(error).__name__})")
+        reason = f"its logical plan could not be analysed ({type(error).__name__})"
+        if execution == "Batch" or _begun_by_spans(target):
+            raise _failed(target, f"{reason}: {first_line(error)}") from error
+        return Unbounded(reason)
     if isinstance(found, Unbounded):
         return Unbounded(_EXPRESSION_ID.sub("", found.reason))
     return found
@@ -165,6 +182,11 @@ def _refused(target: SpanOutput, reason: str) -> UnsupportedProgram:
             "write Streaming, or Auto",
         )
     )
+
+
+def _failed(target: SpanOutput, reason: str) -> UnsupportedProgram:
+    message = f"the query {target.query} cannot be run as batch jobs: {reason}"
+    return UnsupportedProgram(Problem("", message, may_pass=True))
 
 
 def _changed(target: SpanOutput, reason: str) -> UnsupportedProgram:

@@ -16,6 +16,7 @@ from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch import choice
 from backfill.runtime.batch.choice import Choice, choose
 from backfill.runtime.batch.reach import Bounded, Reach, Unbounded
+from backfill.runtime.queries.run import unsupported
 from cases import cases
 
 BOUNDED = Bounded({"impressions": Reach(0, 0, 0, None)})
@@ -34,7 +35,8 @@ class Choosing:
         self.found: Bounded | Unbounded | Exception = BOUNDED
         monkeypatch.setattr(choice, "analyze", self._analyze)
         self.hidden: dict[str, str] = {}
-        monkeypatch.setattr(choice, "unusable", lambda _spark: None)
+        self.unusable: str | None = None
+        monkeypatch.setattr(choice, "unusable", lambda _spark: self.unusable)
         monkeypatch.setattr(choice, "analyzed", lambda _frame: None)
         monkeypatch.setattr(choice, "hiding_nodes", lambda _plan: self.hidden)
         self.changes = True
@@ -201,3 +203,26 @@ def test_a_plan_that_spark_does_not_let_be_looked_at_is_run_as_a_stream(
     choosing.found = error
     reason = f"its logical plan could not be analysed ({type(error).__name__})"
     assert choosing.choose("Auto") == Choice(None, reason)
+
+
+@cases(
+    ("execution", "staged"),
+    {"of which spans are committed": ("Auto", SPANS), "that must be one": ("Batch", None)},
+)
+def test_what_is_not_known_of_batch_jobs_may_be_known_in_the_next_attempt(
+    choosing: Choosing, execution: Execution, staged: Staged | None
+) -> None:
+    choosing.found = Py4JError("Answer from Java side is empty")
+    with pytest.raises(UnsupportedProgram, match=r"\(Py4JError\): Answer from") as failure:
+        choosing.choose(execution, staged)
+    assert unsupported(failure.value).reason == "ApplicationFailed"
+
+
+def test_what_spark_does_not_do_now_may_pass_if_it_has_run_spans(choosing: Choosing) -> None:
+    choosing.unusable = "batch jobs do not work with Spark 4.3.0: out of memory"
+    with pytest.raises(UnsupportedProgram, match="out of memory") as failure:
+        choosing.choose("Auto", SPANS)
+    assert unsupported(failure.value).exit_status == 1
+    with pytest.raises(UnsupportedProgram, match="out of memory") as refusal:
+        choosing.choose("Batch")
+    assert unsupported(refusal.value).exit_status == 2
