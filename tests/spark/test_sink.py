@@ -24,8 +24,9 @@ from backfill.api.output import Output
 from backfill.outputs.cleanup import remove_orphans
 from backfill.outputs.result import Result
 from backfill.outputs.staging import Staged, read_staged, staged_files
+from backfill.outputs.window import Stretch
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.sink import redirect, sink_settings
+from backfill.runtime.sink import SinkWriter, redirect, settings_for, sink_settings
 
 ROWS, BATCHES = 40, 4
 """Rows of a batch, a minute apart; batch k begins k hours after the start."""
@@ -210,6 +211,25 @@ def test_rows_that_do_not_fit_are_refused_before_the_query_starts(stream: Stream
         f"column id of {stream.output.table} is a int64, and the rows have a string",
     ]
     assert not stream.checkpoint.exists()
+
+
+def test_rows_that_are_left_out_need_not_fit(stream: Stream, lake: Catalog) -> None:
+    """A result of which a span has not read all rows may lack a value that the table requires."""
+    required = pa.schema([COLUMNS.field("id"), COLUMNS.field("at").with_nullable(False)])
+    table = lake.create_table(f"raw.copies_{next(_tables)}", schema=required)
+    output = stream.output.model_copy(update={"table": f"lake.{'.'.join(table.name())}"})
+    hours = [None, 0, 1, 2, 3]
+    at = [None if hour is None else START_US + 3_600_000_000 * hour for hour in hours]
+    rows = pa.record_batch(
+        {"AT": pa.array(at, pa.timestamp("us", "UTC")), "id": pa.array(hours, pa.int32())}
+    )
+    settings = settings_for(table, _settings(output), output, "copy")
+    hour_1, hour_2, hour_3 = at[2:]
+    assert hour_1 and hour_2 and hour_3
+    written = SinkWriter(settings, Stretch(hour_1, hour_2, hour_3)).write(iter([rows]))
+    assert [file.record_count for file in written.files] == [1]
+    assert (written.rows_outside_window, written.rows_open) == (0, 1)
+    assert SinkWriter(settings).write(iter([rows])).rows_outside_window == 3
 
 
 def _failing_at_first(column: str) -> Column:

@@ -2,12 +2,13 @@
 widening types without loss.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StructType
 
 from backfill.api.errors import BackfillError, Problem
 
@@ -48,6 +49,21 @@ def fit(rows: pa.RecordBatch, table: Schema) -> pa.RecordBatch:
     places = _places(rows.schema.names, list(target))
     columns = [_column(rows, *each) for each in zip(places, target, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def only(table: Schema, path: Sequence[str]) -> Schema:
+    """The schema of a column alone or, with more names than one, of a field within one. It need not
+    have a value.
+    """
+    return Schema(_only(table.as_struct(), path))
+
+
+def _only(struct: StructType, path: Sequence[str]) -> NestedField:
+    field = next(each for each in struct.fields if each.name == path[0])
+    kind = field.field_type
+    if isinstance(kind, StructType) and path[1:]:
+        kind = StructType(_only(kind, path[1:]))
+    return NestedField(field.field_id, field.name, kind, required=False)
 
 
 def _fields(

@@ -32,7 +32,7 @@ from backfill.api.output import Output
 from backfill.api.spec import Window
 from backfill.iceberg.catalogs import open_catalog
 from backfill.iceberg.tables import Catalogs
-from backfill.outputs.columns import fit, mismatches, zone_mismatches
+from backfill.outputs.columns import fit, mismatches, only, zone_mismatches
 from backfill.outputs.data_files import DataFileWriter, layout
 from backfill.outputs.result import Result
 from backfill.outputs.staging import Batch, Staged, read_staged, stage_batch
@@ -215,6 +215,7 @@ class SinkWriter(DataSourceStreamArrowWriter):
         self._open: WindowRows | None = None
         if stretch is not None:
             self._open = window_rows(self._schema, settings.output, stretch.left_open)
+        self._time: Schema | None = None if rows is None else only(self._schema, rows.path)
 
     @property
     def spec_id(self) -> int:
@@ -228,13 +229,14 @@ class SinkWriter(DataSourceStreamArrowWriter):
         outside = left_open = 0
         try:
             for batch in iterator:
-                rows = fit(batch, self._schema)
-                given = _those(rows, self._given)
-                files.add(given)
+                # first, since what is left out need not fit: it may be made of some rows only
+                times = None if self._time is None else fit(batch, self._time)
+                given = _those(batch, times, self._given)
+                files.add(fit(given, self._schema))
                 if self._open is not None:
-                    left_open += _those(rows, self._open).num_rows
+                    left_open += _those(batch, times, self._open).num_rows
                 if not self._by_stretch:  # else neighbours would count them as well
-                    outside += rows.num_rows - given.num_rows
+                    outside += batch.num_rows - given.num_rows
             return Written(files.close(), outside, left_open)
         except BaseException:
             files.discard()
@@ -265,11 +267,13 @@ class SinkWriter(DataSourceStreamArrowWriter):
         """Does nothing; see the description of the module."""
 
 
-def _those(rows: pa.RecordBatch, which: WindowRows | None) -> pa.RecordBatch:
-    """The rows that belong to a stretch of time; None is all time."""
-    if which is None:
+def _those(
+    rows: pa.RecordBatch, times: pa.RecordBatch | None, which: WindowRows | None
+) -> pa.RecordBatch:
+    """The rows that belong to a stretch of time, by their times; None is all time."""
+    if times is None or which is None:
         return rows
-    mask = which.mask(rows)
+    mask = which.mask(times)
     return rows if pc.all(mask).as_py() else rows.filter(mask)
 
 
