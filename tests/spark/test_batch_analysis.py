@@ -108,6 +108,13 @@ def join_of_windows(s: Streams) -> DataFrame:
     return of_windows(s).join(right, ["window", "k"]).select("window.*")
 
 
+def join_of_structures(s: Streams) -> DataFrame:
+    """Rows without a time match each other, whenever they happened."""
+    left = s.left.withColumn("at", F.expr("struct(if(v > 1, t, null) AS x, k)"))
+    right = s.right.withColumn("at2", F.expr("struct(if(v2 > 1, t2, null) AS x, k2)"))
+    return left.join(right, F.expr("at = at2"))
+
+
 def windows_of_a_join(s: Streams) -> DataFrame:
     return joined(NEAR)(s).groupBy(F.window("t2", "10 minutes")).count().select("window.*")
 
@@ -386,6 +393,7 @@ CASES = [
     Case("windows of a join", windows_of_a_join, "start", {"l": (30 * MINUTE, 10 * MINUTE - 1), "r": (0, 10 * MINUTE - 1)}),
     Case("join one-sided", joined("k = k2 and t2 >= t"), "t", "inner join of l with r does not bound"),
     Case("join by key", joined("k = k2"), "t", "inner join of l with r does not bound"),
+    Case("join structures, within which nulls are equal", join_of_structures, "t", "inner join of l with r does not bound"),
     Case("join nulls as equal", joined("t <=> t2"), "t", "inner join of l with r does not bound"),
     Case("outer join, bound in a filter", lambda s: joined("k = k2", "left")(s).where("t2 between t and t + interval 1 hour"), "t", {"l": (0, 0), "r": (0, HOUR)}),
     # duplicates

@@ -56,6 +56,8 @@ _PERIODS = {
 _LESS = {"LessThan": 1, "LessThanOrEqual": 0}
 _GREATER = {"GreaterThan": 1, "GreaterThanOrEqual": 0}
 """Comparisons, and the least difference that they allow, in microseconds."""
+_WINDOWS = ("spark.timeWindow", "spark.sessionWindow")
+"""Marks of columns that Spark has made: windows of rows whose time is not null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,15 +496,18 @@ class Expressions:
         one, other = self._times(left), self._times(right)
         if not one or not other or len(one) != 1 or len(other) != 1:
             return []
+        # structures are the same, too, where both have a null in the same field
+        windows = _is_window(left) or _is_window(right)
         return [
             Constraint(
-                (one[0].key[0], (*one[0].key[1], str(mine))),
-                (other[0].key[0], (*other[0].key[1], str(theirs))),
+                (one[0].key[0], (*one[0].key[1], str(mine.name()))),
+                (other[0].key[0], (*other[0].key[1], str(theirs.name()))),
                 SAME,
             )
             for mine, theirs in zip(
-                left.dataType().fieldNames(), right.dataType().fieldNames(), strict=True
+                elements(left.dataType()), elements(right.dataType()), strict=True
             )
+            if windows or not (mine.nullable() and theirs.nullable())
         ]
 
 
@@ -537,6 +542,12 @@ def _choices(expression: JavaObject, kind: str) -> list[JavaObject]:
         otherwise = expression.elseValue()
         return [*values, otherwise.get()] if otherwise.isDefined() else values
     return elements(expression.children())
+
+
+def _is_window(expression: JavaObject) -> bool:
+    return kind_of(expression) == "AttributeReference" and any(
+        expression.metadata().contains(each) for each in _WINDOWS
+    )
 
 
 def _converted_times(expression: JavaObject) -> Iterator[JavaObject]:
