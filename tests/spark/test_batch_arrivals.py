@@ -22,14 +22,18 @@ from batch_runs import (
     Events,
     staged,
 )
+from captured_streams import Read, streams
 from planned_sources import Backfill, committed, wait
 from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from backfill.runtime.batch.copies import without_copies
 from backfill.runtime.batch.runner import SpanRunner
+from backfill.runtime.catalyst import analyzed, kind_of, nodes_of, pruned
 from backfill.runtime.queries.run import FINISHED
 from backfill.runtime.source.data_source import source_frame
+from cases import cases
 from histories import HOUR_US, MINUTE_US, UTC_TIME
 from waiting import eventually
 
@@ -370,6 +374,46 @@ def test_rows_that_nothing_can_come_of_make_no_other_row_late(
     given, run, _ = by_spans(lake, events, backfill, frame)
     assert given == by_duckdb(statement, events)
     assert run.run.tracker.queries[0].arrived_late == 0
+
+
+WATERMARKS: dict[str, tuple[Callable[[Read], DataFrame], int]] = {
+    "read twice": (lambda read: timed(read).union(timed(read)), 1),
+    "read twice with a filter": (
+        lambda read: timed(read).where("k > 1").union(timed(read).where("k > 1")),
+        1,
+    ),
+    "joined with itself by other columns": (
+        lambda read: (same := timed(read)).join(
+            same.selectExpr("k AS k2", "t AS t2"), F.expr("k = k2 AND t2 BETWEEN t AND t + INTERVAL 1 HOUR")
+        ),
+        1,
+    ),
+    "other rows": (lambda read: timed(read).where("k > 1").union(timed(read)), 2),
+    "other sources": (lambda read: timed(read).union(timed(read, "others")), 2),
+    "another delay": (lambda read: timed(read).union(timed(read, delay="1 minute")), 2),
+    "another time": (
+        lambda read: timed(read).union(
+            read("events").selectExpr("id", "k", "at AS t").withWatermark("t", "30 minutes")
+        ),
+        2,
+    ),
+}  # fmt: skip
+
+
+def timed(read: Read, source: str = "events", delay: str = "30 minutes") -> DataFrame:
+    return read(source).select("id", "k", "t").withWatermark("t", delay)
+
+
+@cases(("program", "number"), WATERMARKS)
+def test_watermarks_of_the_same_rows_are_measured_once(
+    spark: SparkSession, program: Callable[[Read], DataFrame], number: int
+) -> None:
+    columns = "id long, k long, t timestamp, at timestamp"
+    read = streams(spark, dict.fromkeys(("events", "others"), columns))
+    nodes = nodes_of(pruned(analyzed(program(read)), spark))
+    watermarks = [node for node in nodes if kind_of(node) == "EventTimeWatermark"]
+    assert len(watermarks) == 2
+    assert without_copies(watermarks, spark) == watermarks[:number]
 
 
 def test_every_attempt_reads_the_same(spark: SparkSession, lake: Catalog, events: Events) -> None:

@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
-from pyspark.sql.types import DataType, _parse_datatype_json_string
+from pyspark.sql.types import DataType, StructType, _parse_datatype_json_string
 
 _NULL = -(2**63)
 _LONG_BYTES = 8
@@ -163,6 +163,13 @@ def column_of(spark: SparkSession, expression: JavaObject) -> Column:
 def type_of(expression: JavaObject) -> DataType:
     """The type of an expression's values."""
     return _parse_datatype_json_string(str(expression.dataType().json()))
+
+
+def schema_of(node: JavaObject) -> StructType:
+    """The columns that a node gives."""
+    schema = _parse_datatype_json_string(str(node.schema().json()))
+    assert isinstance(schema, StructType)
+    return schema
 
 
 def observing(spark: SparkSession, plan: JavaObject, name: str, *metrics: Column) -> JavaObject:

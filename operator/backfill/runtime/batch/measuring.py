@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch.arrivals import AtWatermark, Cells
 from backfill.runtime.batch.cells import cells_of_frame, width_us
+from backfill.runtime.batch.copies import without_copies
 from backfill.runtime.batch.handed_on import handed_on
 from backfill.runtime.batch.leaves import Leaves
 from backfill.runtime.batch.rebind import below_watermark, hides_arrival, rebind
@@ -54,11 +55,9 @@ def measure(
     Raises:
         Exception: Spark's own, with what failed in a task.
     """
-    watermarks: list[JavaObject] = []
-    for node in nodes_of(pruned(plan, spark)):  # a stream's watermark goes by filtered rows
-        # those of a stream that is joined with itself are the same
-        if _measurable(node) and not any(node.sameResult(other) for other in watermarks):
-            watermarks.append(node)
+    # a stream's watermark goes by filtered rows
+    watermarks = [node for node in nodes_of(pruned(plan, spark)) if _measurable(node)]
+    watermarks = without_copies(watermarks, spark)
     jobs = [partial(_at_watermark, node, spark, leaves, header) for node in watermarks]
     return _at_once(jobs, spark)
 

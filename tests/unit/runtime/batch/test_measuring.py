@@ -20,10 +20,11 @@ NOTHING: Any = None
 @pytest.fixture(autouse=True)
 def three_watermarks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_gateway", None)  # other tests of this process have a Spark
-    nodes = [SimpleNamespace(number=number, sameResult=lambda _: False) for number in range(3)]
+    nodes = [SimpleNamespace(number=number) for number in range(3)]
     monkeypatch.setattr(measuring, "pruned", lambda _plan, _spark: None)
     monkeypatch.setattr(measuring, "nodes_of", lambda _plan: nodes)
     monkeypatch.setattr(measuring, "_measurable", lambda _node: True)
+    monkeypatch.setattr(measuring, "without_copies", lambda nodes, _spark: nodes)
 
 
 def test_each_is_measured_and_in_the_order_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
