@@ -269,4 +269,14 @@ def test_only_what_follows_from_the_rows_is_compared(spark: SparkSession) -> Non
     assert compared(rows.where(F.rand() < 1)) == []
     assert compared(rows.withColumn("t", F.current_timestamp())) == []
     assert compared(rows.dropDuplicates(["id", "t"]).where("k = 1")) == []
+    key = F.lit("0123456789abcdef")
+    assert compared(
+        rows.withColumn("e", F.aes_encrypt(F.col("k").cast("string").cast("binary"), key))
+    ) == ["id", "k", "t", "tags"]
+    rows.createOrReplaceTempView("overlap_rows")
+    some = "SELECT * FROM overlap_rows WHERE k {} (SELECT {}(id) FROM range(9))".format
+    assert compared(spark.sql(some("<", "max"))) == ["id", "k", "t", "tags"]
+    assert compared(spark.sql(some("<", "first"))) == []
+    assert compared(spark.sql(some("IN", "avg"))) == []
+    assert compared(rows.crossJoin(spark.range(9).sample(0.5))) == []
     assert compared(rows.mapInArrow(lambda batches: batches, rows.schema)) == []

@@ -28,6 +28,10 @@ _EXACT = {
 """Aggregates that do not depend on the order of rows, unless they add numbers with rounding."""
 _ADDS = {"Average", "Sum"}
 _HANDS_ON = HAND_ON_COLUMNS | {"EventTimeWatermark"}
+_OTHER_EACH_TIME = {"AesEncrypt", "PythonUDF"}
+"""Functions whose values need not follow from what they are given, although Spark takes them for
+deterministic: encryption begins with random bytes unless the program gives some."""
+_SUBQUERIES = {"Exists", "LateralSubquery", "ListQuery", "ScalarSubquery"}
 _NOT_COMPARED = re.compile(r"\b(double|float|map|variant)\b")
 """Types of values that are rounded, or that cannot be hashed."""
 _LOOK_ALIKES = re.compile(r"\bcollate\b")
@@ -94,6 +98,8 @@ class _Columns:
                 doubtful = [[self._doubtful(value, below) for value in each] for each in values]
                 columns = zip(elements(node.output()), zip(*doubtful, strict=True), strict=True)
                 return {id_of(column) for column, each in columns if any(each)}
+            case "Sample":
+                raise _RowsVary
             case kind if kind in _HANDS_ON:
                 return below
         return {id_of(column) for column in elements(node.output())}
@@ -112,12 +118,21 @@ class _Columns:
         while pending:
             each = pending.pop()
             kind = kind_of(each)
-            if (kind == "AttributeReference" and id_of(each) in below) or kind == "PythonUDF":
+            if kind in _OTHER_EACH_TIME:
+                return True
+            if kind == "AttributeReference" and id_of(each) in below:
+                return True
+            if kind in _SUBQUERIES and self._varies(each.plan()):
                 return True
             if kind == "AggregateExpression" and not _exact(each.aggregateFunction()):
                 return True
             pending += elements(each.children())
         return False
+
+    def _varies(self, subquery: JavaObject) -> bool:
+        """Whether what a plan within an expression gives may be something else."""
+        uncertain = self.uncertain(subquery)
+        return any(id_of(column) in uncertain for column in elements(subquery.output()))
 
 
 def _exact(function: JavaObject) -> bool:
