@@ -24,15 +24,21 @@ from captured_streams import over_batch, streams
 from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
 
 from backfill.api.errors import UnsupportedProgram
 from backfill.runtime.batch import spans as spans_module
-from backfill.runtime.batch.overlap import compared_columns
+from backfill.runtime.batch.arrow_leaf import arrow_frame
+from backfill.runtime.batch.certain import Lasting
+from backfill.runtime.batch.overlap import Compared, compared_columns
 from backfill.runtime.batch.reach import Bounded, Reach, Sessions, Unbounded
+from backfill.runtime.batch.runner import SpanRunner
 from backfill.runtime.catalyst import analyzed
-from backfill.runtime.queries.run import unsupported
+from backfill.runtime.queries.run import FINISHED, unsupported
 from backfill.runtime.source.data_source import source_frame
 from histories import HOUR_US, MINUTE_US
+from waiting import eventually
 
 Program = Callable[[DataFrame, str], DataFrame]
 
@@ -133,6 +139,78 @@ def test_what_is_computed_twice_is_written_once(
     given = staged(lake, events.results)
     columns = (given[name].to_pylist() for name in ("k", "rows", "ids"))
     assert sorted(zip(*columns, strict=True)) == expected
+
+
+def weighed(rows: DataFrame, weights: DataFrame) -> DataFrame:
+    found = hourly(rows, "t").join(F.broadcast(weights), "k")
+    return found.select("at", "k", (F.col("rows") * F.col("weight")).alias("rows"), "ids")
+
+
+def test_a_table_that_changes_between_attempts_is_not_taken_for_a_wrong_rule(
+    spark: SparkSession, events: Events, tmp_path: Path
+) -> None:
+    backfill = events.planned("20m", allowedLateness="1m")
+    weights = str(tmp_path / "weights")
+
+    def attempt(weight: int) -> tuple[BatchRun, SpanRunner]:
+        table = spark.range(3).selectExpr("id AS k", f"{weight} AS weight")
+        table.write.mode("overwrite").parquet(weights)
+        run, rows = BatchRun(backfill), source_frame(spark, backfill.settings, "events")
+        frame = weighed(rows, spark.read.parquet(weights))
+        return run, run.prepared(frame, events.results, "at")
+
+    first, begun = attempt(1)
+    first.run.release(backfill.header.steps // 2)
+    begun.start()
+    tracker = first.run.tracker
+    eventually(lambda: tracker.queries[0].sources[0].committed, "committed", 60)
+    first.run.end(FINISHED)
+    eventually(lambda: not any(thread.is_alive() for thread in begun.threads), "ended")
+    second, runner = attempt(2)
+    assert second.finish(runner) is None
+    assert 0 < runner._spans[0].steps.start < backfill.header.steps
+
+
+def database(spark: SparkSession) -> DataFrame:
+    class Database(DataSource):  # here, since Spark's workers cannot import this module
+        @classmethod
+        def name(cls) -> str:
+            return "overlap_database"
+
+        def schema(self) -> str:
+            return "k long"
+
+    spark.dataSource.register(Database)
+    return spark.read.format("overlap_database").load()
+
+
+def test_how_long_what_a_query_reads_stays_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    rows = streams(spark, {"events": "k long, t timestamp"})("events")
+    rows.createOrReplaceTempView("overlap_rows")
+    spark.range(3).toDF("k").write.parquet(f"{tmp_path}/files")
+    files = spark.read.parquet(f"{tmp_path}/files")
+    files.createOrReplaceTempView("overlap_files")
+    in_files = spark.sql("SELECT * FROM overlap_rows WHERE k IN (SELECT k FROM overlap_files)")
+    nothing: Any = None
+    pinned = arrow_frame(spark, nothing, [], StructType().add("k", "long"))
+    given = spark.createDataFrame([(1,)], "k long")
+    always = [rows, rows.join(spark.range(3).toDF("k"), "k"), rows.join(pinned, "k")]
+    in_attempt = [in_files, rows.join(files, "k"), rows.join(given.join(pinned, "k"), "k")]
+    for frames, expected in (
+        (always, Lasting.RUN),
+        (in_attempt, Lasting.ATTEMPT),
+        ([rows.join(database(spark).union(given), "k")], Lasting.JOB),
+    ):
+        for frame in frames:
+            found = Compared.of(spark, analyzed(frame), "t")
+            assert found.lasting is expected
+            assert len(found.places) == 2, "all columns are compared"
+    digests = [
+        Compared.of(spark, analyzed(frame), "t").digest
+        for frame in (rows, rows, rows.select("k", F.col("t").cast("date")), rows.select("t"))
+    ]
+    assert digests[0] == digests[1]
+    assert len({*digests}) == 3
 
 
 def visits(rows: DataFrame, time: str) -> DataFrame:

@@ -20,6 +20,9 @@ from backfill.runtime.source.record_columns import RECORD_COLUMNS, RecordColumns
 if TYPE_CHECKING:
     import pyarrow as pa
 
+PLANNED_ROWS = "backfill_planned_rows"
+"""The name of the function that reads splits, by which plans show it."""
+
 ArrowFunction = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 """Gives rows for rows, as ``mapInArrow`` takes it."""
 
@@ -140,6 +143,7 @@ def _reader(
             for task in batch.column(0).to_pylist():
                 yield from read_task(task)
 
+    read.__name__ = PLANNED_ROWS
     return read
 
 

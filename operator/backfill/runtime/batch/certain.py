@@ -4,9 +4,11 @@ them and in whatever order.
 
 import re
 from collections.abc import Iterator
+from enum import IntEnum
 
 from py4j.java_gateway import JavaObject
 
+from backfill.runtime.batch.arrow_leaf import PLANNED_ROWS
 from backfill.runtime.batch.expressions import all_expressions
 from backfill.runtime.catalyst import elements, id_of, kind_of
 from backfill.runtime.queries.logical_plan import HAND_ON_COLUMNS, is_source
@@ -36,6 +38,21 @@ _NOT_COMPARED = re.compile(r"\b(double|float|map|variant)\b")
 """Types of values that are rounded, or that cannot be hashed."""
 _LOOK_ALIKES = re.compile(r"\bcollate\b")
 """Types of values that may be equal and yet differ: any of them stands for its group."""
+_MADE_OF_NOTHING = {"OneRowRelation", "Range"}
+"""Nodes that give the same rows in every program."""
+_GIVEN_BY_PROGRAM = {"ExternalRDD", "LocalRelation", "LogicalRDD"}
+"""Nodes with rows that the program has made before it started its query."""
+
+
+class Lasting(IntEnum):
+    """How long a query finds the same in all that it reads beside the backfill's sources."""
+
+    JOB = 0
+    """Every job asks a database or a catalog anew."""
+    ATTEMPT = 1
+    """As long as the driver lives: it has listed files, or the program has made rows."""
+    RUN = 2
+    """Until the run has ended: nothing is read, or tables in pinned snapshots."""
 
 
 class _RowsVary(Exception):  # noqa: N818 - not an error: it is an answer
@@ -62,6 +79,37 @@ def certain_columns(plan: JavaObject, clock: JavaObject) -> list[JavaObject]:
     ]
 
 
+def lasting(plan: JavaObject) -> Lasting:
+    """How long a query with this analyzed plan finds the same in what is not its sources."""
+    found, pending = Lasting.RUN, [plan]
+    while pending:
+        node = pending.pop()
+        if _is_pinned(node):
+            continue
+        below = [*elements(node.children()), *elements(node.subqueries())]
+        pending += below
+        if not below:
+            found = min(found, _lasting_leaf(node))
+    return found
+
+
+def _lasting_leaf(leaf: JavaObject) -> Lasting:
+    kind = kind_of(leaf)
+    if is_source(leaf) or kind in _MADE_OF_NOTHING:
+        return Lasting.RUN
+    listed = (
+        kind == "LogicalRelation"
+        and kind_of(leaf.relation()) == "HadoopFsRelation"
+        and kind_of(leaf.relation().location()) == "InMemoryFileIndex"
+    )
+    return Lasting.ATTEMPT if listed or kind in _GIVEN_BY_PROGRAM else Lasting.JOB
+
+
+def _is_pinned(node: JavaObject) -> bool:
+    """Whether a node gives the rows of a static table in the snapshot that the plan has pinned."""
+    return kind_of(node) == "MapInArrow" and node.functionExpr().name() == PLANNED_ROWS
+
+
 class _Columns:
     def __init__(self, clock: JavaObject):
         self._clock = clock
@@ -72,6 +120,8 @@ class _Columns:
         if not children:
             output = elements(node.output()) if is_source(node) else []
             return {id_of(column) for column in output if column.name() == OFFSET}
+        if _is_pinned(node):
+            return set()
         below = set[int]().union(*map(self.uncertain, children))
         match kind_of(node):
             case "Project":

@@ -6,11 +6,15 @@ one, from what it reads, and the other one computes them from other rows. If bot
 these results depend on, there are as many, with the same values.
 
 What the last committed span has found is kept with its files, and the next attempt compares its
-first span with that. Otherwise it would miss a difference that has ended the previous attempt.
+first span with that. Otherwise it would miss a difference that has ended the previous attempt. It
+does not where the query reads tables that may have changed since, or where an operator of another
+version has added up something else.
 """
 
+import json
 import logging
 import threading
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,9 +25,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType
 
+from backfill import __version__
 from backfill.api.errors import BatchResultsDiffer, Problem
 from backfill.api.quantities import format_time, from_us
-from backfill.runtime.batch.certain import certain_columns
+from backfill.runtime.batch.certain import Lasting, certain_columns, lasting
 from backfill.runtime.batch.spans import Span
 from backfill.runtime.catalyst import analyzed, clock_pattern, column_of, elements, id_of
 from backfill.runtime.source import timestamp_columns
@@ -50,6 +55,24 @@ class _Found:
     """None is one of an earlier attempt."""
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What two spans must find the same."""
+
+    places: Sequence[int] = ()
+    """Places of columns in the results; none where nothing is compared."""
+    digest: int = 0
+    """Differs where something else is added up."""
+    lasting: Lasting = Lasting.RUN
+    """How long the query finds the same in what is not its sources."""
+
+    @classmethod
+    def of(cls, spark: SparkSession, plan: JavaObject, column: str) -> "Compared":
+        """Of the results of a query with this analyzed plan, whose time is ``column``."""
+        places = compared_columns(spark, plan, column)
+        return cls(places, _digest(spark, plan, column, places), lasting(plan))
+
+
 class OverlapCheck:
     """Compares the results of one query's spans where they meet."""
 
@@ -59,14 +82,12 @@ class OverlapCheck:
         spans: Sequence[Span],
         column: str,
         *,
-        compared: Sequence[int],
+        compared: Compared,
         compute: Callable[[Span], DataFrame],
         before: Mapping[str, int] | None = None,
     ):
-        """``column`` is the time of results, and ``compared`` are the places of those of their
-        columns that :func:`compared_columns` finds. ``compute`` gives what a span computes.
-        ``before`` is what :meth:`compare` returned for the span before the first one, in an
-        earlier attempt.
+        """``column`` is the time of results, and ``compute`` gives what a span computes. ``before``
+        is what :meth:`compare` returned for the span before the first one, in an earlier attempt.
         """
         self._query = query
         self._spans = spans
@@ -76,7 +97,7 @@ class OverlapCheck:
         self._lock = threading.Lock()
         self._found: dict[Between, _Found] = {}
         self._first: Between | None = None
-        if before is not None and spans:
+        if before is not None and spans and self._may_compare(before):
             strip = before["start_us"], before["end_us"]
             self._first = strip if _computes(spans[0], strip) else None
             seen = {name: before[name] for name in _SEEN}
@@ -84,7 +105,7 @@ class OverlapCheck:
 
     def strips(self, span: Span) -> list[Between]:
         """The strips that a span computes, in its own stretch and in those of its neighbours."""
-        if not self._compared:
+        if not self._compared.places:
             return []
         meeting = (pair for pair in pairwise(self._spans) if span.steps in _steps_of(pair))
         strips = [strip for pair in meeting if (strip := _strip(*pair)) is not None]
@@ -122,33 +143,51 @@ class OverlapCheck:
         for number, strip in enumerate(self.strips(span)):
             seen = {name: int(metrics.get(f"{name} {number}") or 0) for name in _SEEN}
             if span.stretch is not None and strip[1] >= span.stretch.end_us:
-                start_us, end_us = strip
-                at_end = {
-                    "start_us": start_us,
-                    "end_us": end_us,
-                    "session_us": span.session_us,
-                    **seen,
-                }
+                at_end = self._kept(strip, span.session_us, seen)
             mine = _Found(seen, span.session_us, span)
             with self._lock:
                 other = self._found.setdefault(strip, mine)
             if seen == other.seen:
                 continue
-            if not may_differ(strip, max(span.session_us, other.session_us)):
+            if may_differ(strip, max(span.session_us, other.session_us)):
+                why = "rows arrived late"
+            elif self._compared.lasting is Lasting.JOB:
+                why = "a table that each of them has read by itself may have changed"
+            else:
                 raise self._differ(strip, other.span, span)
             _log.warning(
                 "results of the query %s from %s to %s are not the same in both batch jobs that"
-                " have computed them: rows arrived late",
+                " have computed them: %s",
                 self._query,
                 *_in_words(strip),
+                why,
             )
         return at_end
+
+    def _kept(
+        self, strip: Between, session_us: int, seen: Mapping[str, int]
+    ) -> dict[str, int] | None:
+        """What another attempt compares; None where it may read something else."""
+        if self._compared.lasting < Lasting.RUN:
+            return None
+        start_us, end_us = strip
+        return {
+            "start_us": start_us,
+            "end_us": end_us,
+            "session_us": session_us,
+            "digest": self._compared.digest,
+            **seen,
+        }
+
+    def _may_compare(self, before: Mapping[str, int]) -> bool:
+        same_sums = before.get("digest") == self._compared.digest
+        return same_sums and self._compared.lasting is Lasting.RUN
 
     def _metrics(self, results: DataFrame, where: Column) -> dict[str, Column]:
         spark = results.sparkSession
         # Spark may give what a plan reads twice a new identity in each span
         given = elements(analyzed(results).output())
-        hashed = F.xxhash64(*(column_of(spark, given[place]) for place in self._compared))
+        hashed = F.xxhash64(*(column_of(spark, given[place]) for place in self._compared.places))
         low, high = hashed.bitwiseAND(F.lit(2**32 - 1)), F.shiftrightunsigned(hashed, 32)
         sums = (F.count_if(where), F.sum(F.when(where, low)), F.sum(F.when(where, high)))
         return dict(zip(_SEEN, sums, strict=True))
@@ -201,6 +240,15 @@ def compared_columns(spark: SparkSession, plan: JavaObject, column: str) -> list
     timed = any(f"{column}.".startswith(f"{each.name()}.") for each in found)
     certain = set(map(id_of, found)) if timed else set()
     return [place for place, each in enumerate(elements(plan.output())) if id_of(each) in certain]
+
+
+def _digest(spark: SparkSession, plan: JavaObject, column: str, places: Sequence[int]) -> int:
+    """Of the columns, their types and the versions that say how they are added up."""
+    output = elements(plan.output())
+    columns = [
+        (str(output[place].name()), str(output[place].dataType().json())) for place in places
+    ]
+    return zlib.crc32(json.dumps([__version__, str(spark.version), column, columns]).encode())
 
 
 def _steps_of(spans: tuple[Span, Span]) -> list[range]:

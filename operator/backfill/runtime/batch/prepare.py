@@ -17,7 +17,7 @@ from backfill.runtime.batch.arrivals import Lags
 from backfill.runtime.batch.handed_on import handed_on
 from backfill.runtime.batch.leaves import Leaves
 from backfill.runtime.batch.measuring import hiding_nodes, measure, unseen_sources
-from backfill.runtime.batch.overlap import Between, OverlapCheck, compared_columns
+from backfill.runtime.batch.overlap import Between, Compared, OverlapCheck
 from backfill.runtime.batch.reach import Bounded
 from backfill.runtime.batch.rebind import rebind
 from backfill.runtime.batch.runner import Computed, SpanRunner
@@ -350,7 +350,7 @@ class _Work:
         before = None if staged is None else staged.overlap
         strips = before is not None or any(span.before_us + span.after_us for span in spans)
         meet = column is not None and bool(spans) and strips
-        compared = compared_columns(self._session, self._plan, column) if column and meet else []
+        compared = Compared.of(self._session, self._plan, column) if column and meet else Compared()
         return OverlapCheck(
             self._target.query,
             spans,

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from backfill.api.errors import UnsupportedProgram
 from backfill.outputs.window import Stretch
-from backfill.runtime.batch.overlap import OverlapCheck
+from backfill.runtime.batch.certain import Lasting
+from backfill.runtime.batch.overlap import Compared, OverlapCheck
 from backfill.runtime.batch.spans import Span
 
 STRIP = 10
@@ -19,11 +20,16 @@ LATER = replace(FIRST, after_us=STRIP), SECOND
 EARLIER = FIRST, replace(SECOND, before_us=STRIP)
 
 
-def check(*spans: Span, before: Mapping[str, int] | None = None) -> OverlapCheck:
+def check(
+    *spans: Span,
+    before: Mapping[str, int] | None = None,
+    lasting: Lasting = Lasting.RUN,
+    digest: int = 1,
+) -> OverlapCheck:
     def compute(_span: Span) -> Any:
         raise AssertionError("the other span is of another attempt")
 
-    compared = cast("Any", [object()])
+    compared = Compared([0], digest, lasting)
     return OverlapCheck("q", spans, "at", compared=compared, compute=compute, before=before)
 
 
@@ -54,3 +60,35 @@ def test_spans_that_are_cut_elsewhere_are_not_compared() -> None:
         assert check(other, before=kept).strips(other) == []
     short = replace(SECOND, stretch=Stretch(500, 505, 505))
     assert check(short, before=compare(check(*LATER), FIRST, 7)).strips(short) == []
+
+
+def test_what_other_sums_or_other_tables_gave_is_not_compared() -> None:
+    first, second = EARLIER
+    kept = compare(check(*EARLIER), first, 7)
+    assert kept is not None
+    assert check(second, before=kept).strips(second)
+    of_older_version = {name: number for name, number in kept.items() if name != "digest"}
+    for other in (
+        check(second, before=kept, digest=2),
+        check(second, before=of_older_version),
+        check(second, before=kept, lasting=Lasting.ATTEMPT),
+    ):
+        assert other.strips(second) == []
+    for lasting in (Lasting.ATTEMPT, Lasting.JOB):
+        assert compare(check(*EARLIER, lasting=lasting), first, 7) is None
+
+
+@pytest.mark.parametrize("lasting", Lasting)
+def test_jobs_that_each_read_a_table_may_find_that_it_has_changed(
+    lasting: Lasting, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OverlapCheck, "_examples", lambda *_: "at noon")
+    first, second = EARLIER
+    checked = check(*EARLIER, lasting=lasting)
+    compare(checked, first, 7)
+    if lasting is Lasting.JOB:
+        compare(checked, second, 8)
+        assert "a table that each of them has read by itself may have changed" in caplog.text
+    else:
+        with pytest.raises(UnsupportedProgram, match="at noon"):
+            compare(checked, second, 8)
