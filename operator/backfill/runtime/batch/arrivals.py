@@ -136,17 +136,20 @@ class Lags:
         steps: int,
         read_end_us: int,
         waits_us: int,
+        hidden: bool = False,
     ):
         """``bounds`` are the arrival times of each source's steps, of which there are ``steps``.
         What arrived from ``read_end_us`` on is not read. A result may wait for rows with event
-        times up to ``waits_us`` after those of other ones.
+        times up to ``waits_us`` after those of other ones. With a ``hidden`` watermark, which is
+        none of these and may be behind all of them, a stream may use any row.
         """
         self._steps = steps
         self._delay_us = max((each.delay_us for each in watermarks), default=0)
         self._latest = {name: _latest_so_far(each, steps) for name, each in bounds.items()}
         self._earliest = {name: _earliest_from(each, steps) for name, each in bounds.items()}
         passed = [self._passed(each) for each in watermarks]
-        watermark = np.minimum.reduce(passed) if passed else np.full(steps + 1, -_NEVER)
+        known = passed and not hidden
+        watermark = np.minimum.reduce(passed) if known else np.full(steps + 1, -_NEVER)
         self._late_rows = np.zeros(steps + 1, np.int64)
         self._seen = [(each, self._see(each, watermark, waits_us)) for each in watermarks]
         self.late_us = self._closing_us(read_end_us, waits_us)

@@ -257,6 +257,7 @@ class _Work:
             steps=header.steps,
             read_end_us=header.inputs.read_end_us,
             waits_us=max(each.back_us for each in reaches) + max(each.ahead_us for each in reaches),
+            hidden=bool(self._hidden),
         )
         unseen = unseen_sources(self._plan)
         for source in around.keys() - by_arrival:

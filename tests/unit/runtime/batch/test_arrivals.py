@@ -74,13 +74,14 @@ source = st.builds(Source, st.lists(rows, max_size=30).map(tuple), st.integers(0
 sources = st.dictionaries(st.sampled_from(["one", "other"]), source, min_size=1)
 
 
-def lags_of(given: dict[str, Source], width: int, waits: int = 0) -> Lags:
+def lags_of(given: dict[str, Source], width: int, waits: int = 0, *, hidden: bool = False) -> Lags:
     return Lags(
         [each.at(name, width) for name, each in given.items()],
         {name: each.bounds for name, each in given.items()},
         steps=20,
         read_end_us=200,
         waits_us=waits,
+        hidden=hidden,
     )
 
 
@@ -99,6 +100,21 @@ def test_all_rows_are_read_that_a_stream_may_use(
             punctual = row.arrived - row.happened <= max(each.delay for each in sources.values())
             if punctual or watermark(sources, row.step) <= end + ahead:
                 assert first <= row.arrived < after
+
+
+@given(sources, st.integers(1, 8), times, st.integers(1, 50))
+def test_with_another_watermark_that_may_be_behind_no_row_is_late(
+    sources: dict[str, Source], width: int, start: int, length: int
+) -> None:
+    lags, end = lags_of(sources, width, hidden=True), start + length
+    for name, source in sources.items():
+        measured = lags.of(name, also=None)
+        assert measured is not None
+        first, after = measured.between(start, end, end)
+        for row in source.rows:
+            assert not start <= row.happened < end or first <= row.arrived < after
+    assert lags.late_rows(range(20)) == 0
+    assert not lags.any_late(start, end, end)
 
 
 @given(sources, st.integers(1, 8), st.integers(0, 20))
