@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from backfill.planning.plan import PlanHeader, PlanInputs, SourceTotals
 from backfill.runtime.batch.analysis import analyze
+from backfill.runtime.batch.arrivals import StepBounds
 from backfill.runtime.batch.reach import Bounded, Sessions
 from backfill.runtime.batch.rebind import rebind
 from backfill.runtime.batch.sessions import SessionQuery, SessionWatch
@@ -146,14 +147,16 @@ class Past:
         )
 
     @property
-    def bounds(self) -> dict[str, dict[int, tuple[int, int]]]:
-        found: dict[str, dict[int, tuple[int, int]]] = {}
+    def bounds(self) -> dict[str, StepBounds]:
+        found: dict[str, StepBounds] = {}
         for source, rows in self.rows.items():
             by_step: dict[int, list[int]] = {}
             for row in rows:
                 if _step(row) < STEPS:
                     by_step.setdefault(_step(row), []).append(row[3])
-            found[source] = {step: (min(times), max(times)) for step, times in by_step.items()}
+            found[source] = StepBounds(
+                {step: (min(times), max(times)) for step, times in by_step.items()}
+            )
         return found
 
     def frame(self, spark: SparkSession, source: str, steps: range) -> DataFrame:

@@ -12,6 +12,7 @@ stragglers are not.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -19,11 +20,38 @@ import numpy as np
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 Which = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
-StepBounds = Mapping[int, tuple[int, int]]
-"""By step, for those with rows of a source: the arrival times between which all of them are, both
-included, in microseconds.
-"""
 _NEVER = np.int64(2**62)
+
+
+class StepBounds(dict[int, tuple[int, int]]):
+    """By step, for those with rows of a source: the arrival times between which all of them are,
+    both included, in microseconds.
+    """
+
+    def between(self, start_us: int, end_us: int) -> range:
+        """From the first to the last step that may have rows from the first to before the second
+        time.
+        """
+        steps, latest, earliest = self._in_order
+        first = int(np.searchsorted(latest, start_us))
+        last = int(np.searchsorted(earliest, end_us)) - 1
+        while first <= last and not self._has(steps[first], start_us, end_us):
+            first += 1
+        while first <= last and not self._has(steps[last], start_us, end_us):
+            last -= 1
+        return range(steps[first], steps[last] + 1) if first <= last else range(0)
+
+    def _has(self, step: int, start_us: int, end_us: int) -> bool:
+        lower, upper = self[step]
+        return lower < end_us and upper >= start_us
+
+    @cached_property
+    def _in_order(self) -> tuple[list[int], Ints, Ints]:
+        """The steps, for each the latest arrival up to it, and the earliest one from it on."""
+        steps = sorted(self)
+        bounds = np.array([self[step] for step in steps], np.int64).reshape(-1, 2)
+        earliest = np.minimum.accumulate(bounds[::-1, 0])[::-1]
+        return steps, np.maximum.accumulate(bounds[:, 1]), earliest
 
 
 class Arrives(Protocol):

@@ -91,6 +91,7 @@ class OverlapCheck:
         """
         self._query = query
         self._spans = spans
+        self._numbers = {span.steps: number for number, span in enumerate(spans)}
         self._column = column
         self._compared = compared
         self._compute = compute
@@ -105,12 +106,12 @@ class OverlapCheck:
 
     def strips(self, span: Span) -> list[Between]:
         """The strips that a span computes, in its own stretch and in those of its neighbours."""
-        if not self._compared.places:
+        number = self._numbers.get(span.steps)
+        if not self._compared.places or number is None:
             return []
-        meeting = (pair for pair in pairwise(self._spans) if span.steps in _steps_of(pair))
-        strips = [strip for pair in meeting if (strip := _strip(*pair)) is not None]
-        is_first = self._first is not None and span.steps == self._spans[0].steps
-        return [self._first, *strips] if self._first is not None and is_first else strips
+        near = self._spans[max(number - 1, 0) : number + 2]
+        strips = [strip for pair in pairwise(near) if (strip := _strip(*pair)) is not None]
+        return [self._first, *strips] if self._first is not None and number == 0 else strips
 
     def observe(self, span: Span, results: DataFrame) -> DataFrame:
         """The same results of a span, observed."""
@@ -249,10 +250,6 @@ def _digest(spark: SparkSession, plan: JavaObject, column: str, places: Sequence
         (str(output[place].name()), str(output[place].dataType().json())) for place in places
     ]
     return zlib.crc32(json.dumps([__version__, str(spark.version), column, columns]).encode())
-
-
-def _steps_of(spans: tuple[Span, Span]) -> list[range]:
-    return [span.steps for span in spans]
 
 
 def _strip(before: Span, after: Span) -> Between | None:

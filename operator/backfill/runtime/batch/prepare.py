@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from backfill.api.output import Output
 from backfill.outputs.staging import Batch, Staged
 from backfill.planning.plan import PlanHeader, read_step_bounds
-from backfill.runtime.batch.arrivals import Lags
+from backfill.runtime.batch.arrivals import Lags, StepBounds
 from backfill.runtime.batch.handed_on import handed_on
 from backfill.runtime.batch.leaves import Leaves
 from backfill.runtime.batch.measuring import hiding_nodes, measure, unseen_sources
@@ -197,7 +197,9 @@ class _Work:
         used = columns_used_by(self._plan, self._session)
         self._used = {source: frozenset(columns) for source, columns in used.items()}
         workspace = run.settings.plan_workspace
-        self._bounds = {source: read_step_bounds(workspace, source) for source in found.sources}
+        self._bounds = {
+            source: StepBounds(read_step_bounds(workspace, source)) for source in found.sources
+        }
         self._leaves = Leaves(self._session, run.settings)
         self._handed_on = handed_on(self._plan)
         self._hidden = hiding_nodes(self._plan)

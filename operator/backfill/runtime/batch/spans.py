@@ -154,7 +154,7 @@ def reads_of(
 ) -> dict[str, range]:
     """The steps of each source on which results from one time to before another depend."""
     arrived = _arrived(start_us, end_us, around)
-    return {source: _steps_between(bounds[source], *each) for source, each in arrived.items()}
+    return {source: bounds[source].between(*each) for source, each in arrived.items()}
 
 
 def _arrived(
@@ -209,14 +209,6 @@ def _cut_us(header: PlanHeader, step: int) -> int:
     if step == header.steps:
         return inputs.end_us
     return min(max(header.step_starts_us[step], inputs.start_us), inputs.end_us)
-
-
-def _steps_between(bounds: StepBounds, start_us: int, end_us: int) -> range:
-    """The steps that may have rows from the first to before the second time."""
-    steps = [
-        step for step, (lower, upper) in bounds.items() if lower < end_us and upper >= start_us
-    ]
-    return range(min(steps), max(steps) + 1) if steps else range(0)
 
 
 def _packed(

@@ -35,7 +35,7 @@ class Source:
         steps: dict[int, list[int]] = {}
         for row in self.rows:
             steps.setdefault(row.step, []).append(row.arrived)
-        return {step: (min(times), max(times)) for step, times in steps.items()}
+        return StepBounds({step: (min(times), max(times)) for step, times in steps.items()})
 
     def at(self, name: str, width: int) -> AtWatermark:
         """Its rows in cells of this width."""
@@ -115,6 +115,21 @@ def test_with_another_watermark_that_may_be_behind_no_row_is_late(
             assert not start <= row.happened < end or first <= row.arrived < after
     assert lags.late_rows(range(20)) == 0
     assert not lags.any_late(start, end, end)
+
+
+bounds = st.dictionaries(
+    st.integers(0, 30), st.tuples(st.integers(0, 99), st.integers(0, 99)).map(sorted).map(tuple)
+)
+
+
+@given(bounds.map(StepBounds), st.integers(0, 99), st.integers(-5, 60))
+def test_steps_of_a_time_are_those_that_may_have_its_rows(
+    bounds: StepBounds, start: int, length: int
+) -> None:
+    end = start + length
+    some = [step for step, (lower, upper) in bounds.items() if lower < end and upper >= start]
+    expected = range(min(some), max(some) + 1) if some else range(0)
+    assert bounds.between(start, end) == expected
 
 
 @given(sources, st.integers(1, 8), st.integers(0, 20))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from backfill.planning.plan import PlanHeader, PlanInputs, SourceTotals
 from backfill.runtime.batch import spans as spans_module
+from backfill.runtime.batch.arrivals import StepBounds
 from backfill.runtime.batch.reach import Reach
 from backfill.runtime.batch.spans import (
     Around,
@@ -90,14 +91,16 @@ class Past:
     reach: dict[str, Reach]
 
     @property
-    def bounds(self) -> dict[str, dict[int, tuple[int, int]]]:
-        found: dict[str, dict[int, tuple[int, int]]] = {}
+    def bounds(self) -> dict[str, StepBounds]:
+        found: dict[str, StepBounds] = {}
         for source, rows in self.rows.items():
             steps = {row.step for row in rows}
             arrived = {
                 step: [row.arrived for row in rows if row.step == step] for step in sorted(steps)
             }
-            found[source] = {step: (min(times), max(times)) for step, times in arrived.items()}
+            found[source] = StepBounds(
+                {step: (min(times), max(times)) for step, times in arrived.items()}
+            )
         return found
 
     def spans(self, committed: int) -> list[Span]:
@@ -224,7 +227,7 @@ class Even:
         header = plan_of(self.target, events=[1] * 300)
         inputs = header.inputs.model_copy(update={"start_us": 0, "end_us": 3000, "drain_us": 0})
         header = header.model_copy(update={"inputs": inputs})
-        bounds = {"events": {step: (10 * step, 10 * step + 9) for step in range(300)}}
+        bounds = {"events": StepBounds({step: (10 * step, 10 * step + 9) for step in range(300)})}
         around = {"events": Around.of(self.reach, "at", 0)}
         spans = spans_of_time(header, around, bounds, committed, 3000)
         return with_strips(spans, around, bounds) if strips else spans
