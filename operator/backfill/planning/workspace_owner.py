@@ -65,6 +65,6 @@ def _taken(workspace: Workspace, owner: _Owner) -> Problem:
     return Problem(
         "spec.workspace",
         f"{workspace.uri} belongs to the Backfill of this namespace and name in {place}",
-        f"remove that Backfill, or the files in {workspace.uri} if the Backfill no longer exists, or"
-        " name another workspace",
+        "remove that Backfill, or the files of this workspace if it no longer exists, or name"
+        " another workspace",
     )
