@@ -117,6 +117,35 @@ def test_a_checkpoint_is_whole_or_made_again_wherever_its_driver_was_killed(
     assert after == before, "a complete checkpoint is not touched again"
 
 
+def test_a_driver_killed_while_it_removes_an_incomplete_copy_leaves_it_recognized(
+    spark: SparkSession, backfill: Backfill, tmp_path: Path
+) -> None:
+    def files() -> list[Path]:
+        found = (path for path in (tmp_path / "live").rglob("[!.]*") if path.is_file())
+        return sorted(path for path in found if path.name != MARKER)
+
+    def removes_one(self: Files, name: str = "") -> None:
+        """As an object store removes files, one by one in their order."""
+        below = tmp_path / "live" / name
+        min([below] if below.is_file() else filter(Path.is_file, below.rglob("[!.]*"))).unlink()
+        raise KeyboardInterrupt
+
+    _run(spark, backfill)
+    placement = _placement(backfill, tmp_path / "live")
+    with pytest.MonkeyPatch.context() as failing:
+        failing.setattr(placing, "offsets_in_log", lambda *_: None)
+        with pytest.raises(BackfillError):
+            place(spark, placement, STEPS, LIVE)
+    assert (before := len(files())) > 5
+    for removed in range(1, 4):
+        with pytest.MonkeyPatch.context() as killed, pytest.raises(KeyboardInterrupt):
+            killed.setattr(Files, "remove", removes_one)
+            place(spark, placement, STEPS, LIVE)
+        assert len(files()) == before - removed
+        check_free(spark, placement)
+    assert place(spark, placement, STEPS, LIVE).batch == STEPS
+
+
 def test_a_repartition_that_fails_harms_neither_history_nor_the_next_attempt(
     spark: SparkSession, backfill: Backfill, tmp_path: Path
 ) -> None:

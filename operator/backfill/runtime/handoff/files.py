@@ -56,9 +56,9 @@ class Files:
         finally:
             stream.close()
 
-    def remove(self, name: str = "") -> None:
-        """Removes a file, or everything."""
-        self._system.delete(self._path(name) if name else self._root, True)
+    def remove(self, name: str) -> None:
+        """Removes a file, or a directory with everything below."""
+        self._system.delete(self._path(name), True)
 
     def copy(self, origin: "Files", names: Iterable[str]) -> None:
         """Copies files from another location, many at once. Returns when all are complete."""

@@ -2,8 +2,9 @@
 
 History's own checkpoint is never changed: it is copied, the copy is given the state partitions and
 the Kafka offsets that live traffic needs, and read back. A marker is written before the first file
-and completed after the last one. An attempt that finds it incomplete removes the copy and makes it
-again, so that a driver may be killed at any moment, and a failed repartition leaves nothing behind.
+and completed after the last one. An attempt that finds it incomplete removes everything else and
+copies again, so that a driver may be killed at any moment, and a failed repartition leaves nothing
+behind.
 """
 
 import json
@@ -121,8 +122,11 @@ def place(
     known = _own(target, placement)
     if known is not None and known.placed is not None:
         return known.placed
-    target.remove()
+    # the marker comes first: an object store removes file by file, and a driver may be killed then
     target.write(MARKER, placement.marker.model_dump_json(by_alias=True))
+    for name in target.names():
+        if name != MARKER:
+            target.remove(name)
     placed = _copied(spark, placement, target, steps, offsets)
     done = placement.marker.model_copy(update={"placed": placed})
     target.write(MARKER, done.model_dump_json(by_alias=True))
