@@ -36,7 +36,9 @@ class Held:
     """The records of a partition that Kafka holds."""
 
     earliest: int
-    """Offset of the first one."""
+    """Offset of the first one. Kafka has removed all that are older; compaction may have removed
+    some of the others, this one among them.
+    """
     end: int
     """Offset after the last one."""
     since: int
@@ -47,6 +49,15 @@ class Held:
     """Time of the first one that is not older than the newest row of history, or than that starting
     time; None if there is none.
     """
+    first: int | None = None
+    """Offset of the first one that compaction has left, if that is not ``earliest``; ``end`` if
+    there is none.
+    """
+
+    @property
+    def none_is_older(self) -> bool:
+        """Whether there is no record before ``since``."""
+        return self.since == (self.earliest if self.first is None else self.first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +149,8 @@ def check_reaches_back(
     lost = [
         f"partition {partition} begins with offset {held.earliest}"
         for partition, held in sorted(kafka.items())
-        if 0 < held.earliest == held.since
+        if held.earliest > 0
+        and held.none_is_older
         and (too_old or (held.earliest < held.end and not by_age))
     ]
     if lost:

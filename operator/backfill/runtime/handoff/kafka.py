@@ -92,17 +92,23 @@ def held_records(spark: SparkSession, options: Mapping[str, str], topic: Topic) 
 
             earliest, end = first(specs.earliest()), first(specs.latest())
             since, newest = first_at(topic.since_us), first_at(topic.newest_us)
+            left = first_at(0)
             retention = _retention(jvm, admin, topic.name)
         finally:
             admin.close()
     except Py4JJavaError as error:
         raise _problem(error, topic) from None
+
+    def or_end(found: dict[int, tuple[int, int]], partition: int) -> int:
+        return end[partition][0] if found[partition][0] < 0 else found[partition][0]
+
     held = {
         each: Held(
             earliest[each][0],
             end[each][0],
-            end[each][0] if since[each][0] < 0 else since[each][0],
+            or_end(since, each),
             None if newest[each][0] < 0 else newest[each][1] * 1_000,
+            or_end(left, each),
         )
         for each in partitions
     }

@@ -157,7 +157,16 @@ def reach_back(
 
 
 @pytest.mark.parametrize(
-    "held", [Held(5, 20, 6), Held(5, 20, 20), Held(0, 20, 0), Held(0, 0, 0), Held(5, 5, 5)]
+    "held",
+    [
+        Held(5, 20, 6),
+        Held(5, 20, 20),
+        Held(0, 20, 0),
+        Held(0, 0, 0),
+        Held(5, 5, 5),
+        Held(5, 20, 9, first=7),
+        Held(0, 20, 7, first=7),
+    ],
 )
 def test_kafka_that_holds_older_records_or_has_removed_none_holds_all_since_a_time(
     held: Held,
@@ -172,6 +181,13 @@ def test_records_may_be_lost_where_all_that_kafka_holds_is_newer() -> None:
         match=r"from 1970-01-01T00:00:00.001000Z on, .* \(partition 1 begins with offset 5\); wait",
     ):
         reach_back(Held(0, 20, 7), Held(5, 20, 5))
+
+
+def test_what_compaction_has_removed_does_not_count_as_older_than_what_is_left() -> None:
+    with pytest.raises(InvalidPlanInput, match=r"are newer \(partition 0 begins with offset 5\)"):
+        reach_back(Held(5, 20, 7, first=7))
+    with pytest.raises(InvalidPlanInput, match=r"are newer \(partition 0 begins with offset 5\)"):
+        reach_back(Held(5, 20, 20, first=20))
 
 
 @pytest.mark.parametrize(
