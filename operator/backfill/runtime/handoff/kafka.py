@@ -146,8 +146,10 @@ def _retention(jvm: Any, admin: Any, topic: str) -> Retention:
     except Py4JJavaError as error:
         _log.info("Kafka does not say how long it keeps topic %s: %s", topic, _cause(error))
         return Retention(None, limited_by_size=False)
-    if "delete" not in (_value(config, _CLEANUP) or "delete"):
-        return Retention(None, limited_by_size=False)  # compacted: limits do not count
+    policy = _value(config, _CLEANUP)
+    if policy is not None and "delete" not in policy:
+        # limits do not count where records are only compacted, or with an empty list kept for good
+        return Retention(None, limited_by_size=False)
     milliseconds, size = (_limit(config, name) for name in (_RETENTION, _RETENTION_BYTES))
     return Retention(None if milliseconds is None else milliseconds * 1_000, size is not None)
 
