@@ -125,9 +125,9 @@ class Events:
         )
         return left.withWatermark("t", "10 minutes"), right.withWatermark("t2", "10 minutes")
 
-    def run(self, frame: DataFrame) -> tuple[DataFrame, str]:
-        """What a query of the frame gives out, and its checkpoint."""
-        out, checkpoint = (str(self._directory / name) for name in ("out", "checkpoint"))
+    def run(self, frame: DataFrame, name: str = "checkpoint") -> tuple[DataFrame, str]:
+        """What a query of the frame gives out, and its checkpoint, which has a name."""
+        out, checkpoint = (str(self._directory / each) for each in ("out", name))
         writer = frame.writeStream.option("path", out).option("checkpointLocation", checkpoint)
         writer.trigger(availableNow=True).start().awaitTermination()
         return self._spark.read.parquet(out), checkpoint
@@ -194,12 +194,13 @@ def test_no_result_of_the_window_is_missing_without_a_word(
             assert bool(found.unknown) == (found.count is None), case
 
 
+@pytest.mark.parametrize("name", ["checkpoint", "of counts, 100%25 für {all}"])
 def test_the_drain_that_lets_a_window_close_is_named_with_the_first_that_is_open(
-    spark: SparkSession, tmp_path: Path
+    name: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     events = Events(spark, tmp_path)
     frame = events.streams()[0].groupBy(F.window("t", "20 minutes")).count().select("window.start")
-    _, checkpoint = events.run(frame)
+    _, checkpoint = events.run(frame, name)
     window = Window(start=MIDNIGHT, end=MIDNIGHT + timedelta(minutes=50))
     found = open_results(
         spark, checkpoint, window, watermark_delay_us(frame), shape(frame, "start")

@@ -10,15 +10,6 @@ _COPIES = 16
 """Files that are copied at once: an object store answers slowly, and many requests at a time."""
 
 
-def is_encoded(spark: SparkSession, location: str) -> bool:
-    """Whether the URI of a location has other characters than its path. Some parts of Spark take
-    one for the other.
-    """
-    jvm: Any = spark._jvm
-    uri = jvm.org.apache.hadoop.fs.Path(location).toUri()
-    return bool(uri.getRawPath() != uri.getPath())
-
-
 class Files:
     """The files below a location."""
 

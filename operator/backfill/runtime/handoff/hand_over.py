@@ -30,7 +30,6 @@ from backfill.runtime.handoff.cut import (
     still_held,
     with_empty_partitions,
 )
-from backfill.runtime.handoff.files import is_encoded
 from backfill.runtime.handoff.kafka import Topic, held_records
 from backfill.runtime.handoff.place import (
     Marker,
@@ -43,6 +42,7 @@ from backfill.runtime.handoff.place import (
 )
 from backfill.runtime.handoff.starting_time import starting_time_us
 from backfill.runtime.queries.checkpoints import begun_with, checkpoint_of
+from backfill.runtime.queries.encoded_locations import is_encoded
 from backfill.runtime.queries.run import Destination, Run
 from backfill.runtime.settings import RuntimeSettings
 

@@ -13,6 +13,7 @@ from pyspark.sql.types import DataType, StructType, TimestampNTZType, TimestampT
 
 from backfill.api.quantities import to_us
 from backfill.api.spec import Window
+from backfill.runtime.queries.encoded_locations import for_state_reader
 from backfill.runtime.queries.result_times import JoinedColumns, Shape, Side, WindowEdge
 from backfill.runtime.queries.tracker import OpenResults
 
@@ -59,6 +60,7 @@ def open_results(
     """
     reader = spark.newSession()
     reader.conf.set("spark.sql.session.timeZone", "UTC")  # times without a zone are UTC
+    checkpoint = for_state_reader(reader, checkpoint)
     operators = {
         row.operatorId: row.operatorName
         for row in reader.read.format("state-metadata").load(checkpoint).collect()

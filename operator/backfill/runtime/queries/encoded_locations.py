@@ -1,0 +1,43 @@
+"""Locations whose URIs have other characters than their paths, such as spaces. Some parts of Spark
+take one for the other.
+"""
+
+import hashlib
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_FOLLOWS_LINKS = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+"""Spark's own class for file systems that its default does not know. The default cannot follow a
+link to such a location.
+"""
+
+
+def is_encoded(spark: SparkSession, location: str) -> bool:
+    """Whether the URI of a location has other characters than its path."""
+    uri = _path(spark, location).toUri()
+    return bool(uri.getRawPath() != uri.getPath())
+
+
+def for_state_reader(reader: SparkSession, location: str) -> str:
+    """Where Spark's reader of state finds a checkpoint, in a session that does nothing else.
+
+    That reader looks for a path with the characters of the URI. Where they are not those of the
+    path, this is a link in Hadoop's file system of links, which only the session knows.
+    """
+    if not is_encoded(reader, location):
+        return location
+    path, conf = _path(reader, location), reader._jsparkSession.sessionState().newHadoopConf()
+    target = str(path.getFileSystem(conf).makeQualified(path).toUri().toString())
+    name = hashlib.sha256(target.encode()).hexdigest()[:32]  # Hadoop keeps file systems by name
+    reader.conf.set(f"fs.viewfs.mounttable.{name}.link./checkpoint", target)
+    reader.conf.set(_FILE_MANAGER, _FOLLOWS_LINKS)
+    return f"viewfs://{name}/checkpoint"
+
+
+def _path(spark: SparkSession, location: str) -> Any:
+    jvm: Any = spark._jvm
+    return jvm.org.apache.hadoop.fs.Path(location)
