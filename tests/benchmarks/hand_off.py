@@ -5,6 +5,9 @@ Usage: ``hand_off.py --rows N [--partitions P]``; prints one JSON line of second
 a row of state in the end. The broker, the driver of history and that of the live application are
 processes of their own, and the latter begins when the former has ended. What both commit is
 recognized by the times of the files in their checkpoints.
+
+Then the live application is stopped and started again, with as many new rows, to tell what any
+restart of it takes: a hand-off cannot take less.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import sys
 import tempfile
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
@@ -66,18 +70,19 @@ PRODUCE = """
 import sys
 from pyspark.sql import SparkSession
 
-servers, rows, start, step_us, per_step = sys.argv[1], *map(int, sys.argv[2:])
+servers, first, rows, start, step_us, per_step = sys.argv[1], *map(int, sys.argv[2:])
 jvm = SparkSession.builder.getOrCreate()._jvm
-settings = jvm.java.util.Properties()
-settings.put("bootstrap.servers", servers)
-admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
-one = jvm.java.util.Optional
-wanted = jvm.java.util.ArrayList()
-wanted.add(jvm.org.apache.kafka.clients.admin.NewTopic("events", one.of(1), one.empty()))
-admin.createTopics(wanted).all().get()
-admin.close()
+if first == 0:
+    settings = jvm.java.util.Properties()
+    settings.put("bootstrap.servers", servers)
+    admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+    one = jvm.java.util.Optional
+    wanted = jvm.java.util.ArrayList()
+    wanted.add(jvm.org.apache.kafka.clients.admin.NewTopic("events", one.of(1), one.empty()))
+    admin.createTopics(wanted).all().get()
+    admin.close()
 at = f"timestamp_micros({start} + id div {per_step} * {step_us} + id % {per_step})"
-records = SparkSession.builder.getOrCreate().range(0, rows, 1, 1)
+records = SparkSession.builder.getOrCreate().range(first, rows, 1, 1)
 records = records.selectExpr(f"to_json(struct(id, {at} as at)) as value", "'events' as topic")
 records.write.format("kafka").option("kafka.bootstrap.servers", servers).save()
 """
@@ -159,8 +164,9 @@ def measure(directory: Path, rows: int, partitions: int | None) -> dict[str, flo
     main_file.write_text(PROGRAM)
     with kafka_broker(jars, directory) as broker:
         start, length = int(START.timestamp() * 1e6), LENGTH // timedelta(microseconds=1)
-        numbers = (rows + LIVE_ROWS, start, length, rows // STEPS)
-        run_live(PRODUCE, conf, directory, broker, *map(str, numbers))
+        times = (start, length, rows // STEPS)
+        produce = partial(run_live, PRODUCE, conf, directory, broker)
+        produce(*map(str, (0, rows + LIVE_ROWS, *times)))
         settings = RuntimeSettings(
             backfill="bench",
             namespace="default",
@@ -189,10 +195,15 @@ def measure(directory: Path, rows: int, partitions: int | None) -> dict[str, flo
         if code != 0 or report is None:
             sys.exit((home / "driver.log").read_text()[-3000:])
         run_live(PROGRAM, conf, directory, broker, str(live))
+        produce(*map(str, (rows + LIVE_ROWS, rows + 2 * LIVE_ROWS, *times)))
+        commits = live / "counts" / "commits"
+        again = 1 + max(int(each.name) for each in commits.iterdir() if each.name.isdigit())
+        restarted = time.time()
+        run_live(PROGRAM, conf, directory, broker, str(live))
     (history,) = (home / "checkpoints").rglob("commits")
     (query,) = report.queries
     last_step, flush = (_committed(history, header.steps + more) for more in (-1, 0))
-    first_live = _committed(live / "counts" / "commits", query.batch + 1)
+    first_live, first_again = (_committed(commits, batch) for batch in (query.batch + 1, again))
     placed = (live / "counts" / "_backfill_hand_off.json").stat().st_mtime
     return {
         "pause_s": first_live - last_step,
@@ -201,6 +212,7 @@ def measure(directory: Path, rows: int, partitions: int | None) -> dict[str, flo
         "place_s": report.seconds,
         "driver_end_s": ended - placed,
         "live_s": first_live - ended,
+        "restart_s": first_again - restarted,
         "load": os.getloadavg()[0],
     }
 
