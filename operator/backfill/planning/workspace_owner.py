@@ -32,9 +32,9 @@ def claim(workspace: Workspace, uid: str, kept_in: str) -> Problem | None:
     """
     with suppress(OSError, ValueError):
         owner = _owner(workspace)
-        if owner is not None and owner.kept_in != kept_in:
+        if owner is not None and owner.uid != uid and owner.kept_in != kept_in:
             return _taken(workspace, owner)
-        if owner is None or owner.uid != uid:
+        if owner is None or (owner.uid, owner.kept_in) != (uid, kept_in):
             workspace.write(_FILE, _Owner(uid=uid, kept_in=kept_in).model_dump_json().encode())
     return None
 

@@ -7,7 +7,6 @@ a workspace, ``plans/`` and ``checkpoints/``.
 """
 
 import fcntl
-import platform
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Set
@@ -110,8 +109,10 @@ class LocalStore:
 
     @property
     def _place(self) -> str:
-        """The state directory. On another machine, the same path is another one."""
-        return f"{self._state.resolve()} on {platform.node()}"
+        """The state directory. Its machine does not count: containers that run a Backfill one after
+        the other have another name each time.
+        """
+        return f"the state directory {self._state.resolve()}"
 
     def apply(self, spec: BackfillSpec, application: Application) -> None:
         """Replaces spec and application."""

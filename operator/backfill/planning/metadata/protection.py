@@ -47,12 +47,14 @@ def unprotect(table_names: Iterable[str], tag_prefix: str) -> None:
     """Removes the tags with this prefix. Tables that no longer exist are skipped.
 
     Raises:
-        BackfillError: other commits came first each time.
+        BackfillError: other commits came first each time, or a catalog does not answer.
     """
     for name in dict.fromkeys(table_names):
         try:
             table = Catalogs().load_table(name, "spec.sources")
-        except InvalidPlanInput:
+        except InvalidPlanInput as error:
+            if error.may_pass:
+                raise
             continue
         for _ in range(_TRIES):
             if _without_tags(table, tag_prefix):

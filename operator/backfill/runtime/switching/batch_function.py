@@ -24,6 +24,7 @@ from backfill.iceberg.tables import Catalogs
 from backfill.outputs.staging import Batch, Holds, lost
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE
 from backfill.runtime.batch.writing import write
+from backfill.runtime.catalyst import analyzed, kind_of, nodes_of
 from backfill.runtime.queries.run import Run
 from backfill.runtime.session_conf import session_zone
 from backfill.runtime.sink import SinkSettings, SinkWriter, Written, check_schema, settings_for
@@ -75,6 +76,7 @@ class BatchInProgress:
         self._function = function
         self._number = number
         self._session = frame.sparkSession._jsparkSession
+        self._frame = frame
         self._files: dict[str, list[Written]] = defaultdict(list)
         self._versions: dict[tuple[str, str], int] = {}
         """By output and application, the last version that was written."""
@@ -95,10 +97,14 @@ class BatchInProgress:
                 branch = self._function.branch(destination)
                 if branch is None:
                     return
-                if not in_time:
-                    raise self._function.lose(_late(destination, self._number))
                 if self._has(branch.output.name, destination):
                     return
+                if not in_time:
+                    now = _latest[self._function]
+                    if now is not self and now.made(frame):  # by a thread of an earlier batch
+                        now.write(frame, destination)
+                        return
+                    raise self._function.lose(_late(destination, self._number))
                 written = branch.write(frame, destination, self._number)
             except BadInput as error:
                 raise self.refuse(error) from None
@@ -153,6 +159,11 @@ class BatchInProgress:
         """Whether a session is that of the batch, which is the query's own."""
         return bool(self._session.equals(spark._jsparkSession))
 
+    def made(self, frame: DataFrame) -> bool:
+        """Whether a DataFrame is made of the batch's rows."""
+        mine = _rows_of(self._frame)
+        return bool(mine) and mine <= _rows_of(frame)
+
     def close(self, patience_seconds: float) -> tuple[Mapping[str, list[Written]], bool]:
         """What was written, by output, and whether all threads and tasks of the function have ended
         in time. Nothing more may be written.
@@ -166,6 +177,12 @@ class BatchInProgress:
         if self._refused is not None:
             raise self._refused
         return self._files, ended
+
+
+def _rows_of(frame: DataFrame) -> set[int]:
+    """IDs of the rows in Spark that a DataFrame is made of. Those of each batch are others."""
+    leaves = nodes_of(analyzed(frame))
+    return {int(each.rdd().id()) for each in leaves if kind_of(each) == "LogicalRDD"}
 
 
 def batch_in_progress() -> BatchInProgress | None:
@@ -286,8 +303,11 @@ class BatchFunction:
         """Ends the run because the staged result lacks rows, and with it every later attempt.
         Returns the error, to be raised.
         """
-        record_lost_rows(self.run.settings.checkpoint_workspace, error)
-        return self.run.lose(error)
+        try:
+            record_lost_rows(self.run.settings.checkpoint_workspace, error)
+        finally:
+            self.run.lose(error)
+        return error
 
     def takes(self, place: str) -> bool:
         """Whether a table, topic or path is an output, or is left out."""

@@ -28,6 +28,8 @@ from backfill.runtime.switching.kafka_records import TOPIC
 _NO_EFFECT = ("noop", "console")
 """Formats that keep nothing outside the driver."""
 _KAFKA = "kafka"
+_MAY_BE_DELTA = (None, "delta")
+"""Formats that may know transactions; the others ignore their options."""
 """Format that always appends, whatever the mode."""
 
 
@@ -207,7 +209,7 @@ class _Write:
         appends = self._mode == "append" or (self._mode is None and always_appends)
         if not appends:
             raise self._batch.refuse(_not_appending(place, how, self._mode))
-        transaction = _transaction(self._options)
+        transaction = _transaction(self._options) if self._format in _MAY_BE_DELTA else None
         destination = Destination(str(place), how, by_position, transaction=transaction)
         self._batch.write(self._frame, destination)
 
@@ -223,7 +225,12 @@ class _WriteTo:
         self._frame = frame
         self._table = table
         self._batch = batch
+        self._format: str | None = None
         self._options: dict[str, Any] = {}
+
+    def using(self, provider: str) -> "_WriteTo":
+        self._format = provider.lower()
+        return self
 
     def option(self, key: str, value: Any) -> "_WriteTo":
         self._options[key.lower()] = value
@@ -233,10 +240,10 @@ class _WriteTo:
         """The output table has its own format, properties and layout."""
         return self
 
-    using = tableProperty = partitionedBy = clusterBy = _kept
+    tableProperty = partitionedBy = clusterBy = _kept
 
     def append(self) -> None:
-        transaction = _transaction(self._options)
+        transaction = _transaction(self._options) if self._format in _MAY_BE_DELTA else None
         destination = Destination(self._table, "writeTo.append", transaction=transaction)
         self._batch.write(self._frame, destination)
 

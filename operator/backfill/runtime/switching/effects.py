@@ -239,6 +239,8 @@ def _refuse_beside(
     may happen for real.
     """
     with not_the_function():
+        if kind_of(plan) == "CreateTable" and plan.ignoreIfExists():
+            return  # a thread that starts another query may do so
         if batch.allows("Statements"):
             parts = (statement_of(node, spark) for node in nodes_of(plan))
             if not any(part is not None and batch.takes(part.table) for part in parts):

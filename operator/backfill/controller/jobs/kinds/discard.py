@@ -58,7 +58,7 @@ class DiscardJob:
         """May be repeated: what no longer exists is skipped.
 
         Raises:
-            BackfillError: part of an output could not be removed; everything else was.
+            BackfillError: a tag or a part of an output could not be removed; everything else was.
         """
         from backfill.outputs.cleanup import discard
         from backfill.outputs.export import discard_unfinished
@@ -67,8 +67,11 @@ class DiscardJob:
 
         protected = (each.table for each in self.spec.sources if each.snapshot.protect)
         tagged_by = owner_of(self.namespace, self.name, self.kept_in)
-        release_snapshots((*self.tagged, *protected), tagged_by)
         problems = []
+        try:
+            release_snapshots((*self.tagged, *protected), tagged_by)
+        except BackfillError as error:  # the rest is removed nevertheless
+            problems.append(error)
         for table in dict.fromkeys(staged.output.table for staged in self.staged):
             mine = [staged for staged in self.staged if staged.output.table == table]
             try:
@@ -77,7 +80,7 @@ class DiscardJob:
                     [staged.result for staged in mine],
                     [staged.base_snapshot_id for staged in mine],
                 )
-            except BackfillError as error:  # the rest is removed nevertheless
+            except BackfillError as error:
                 problems.append(error)
         for staged in self.staged:
             if staged.output.name in self.exported:
