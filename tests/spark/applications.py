@@ -251,17 +251,20 @@ FUNCTIONS = {
     assert batch.limit(1).toPandas().shape[0] <= 1
     """
     ),
-    "a function that does not wait for its tasks and threads": _EACH.format(
+    "a function that keeps a pool, and does not wait for its other tasks and threads": _EACH.format(
         """
     import threading, time
     from concurrent.futures import ThreadPoolExecutor
-    def later(half):
+    from multiprocessing.pool import ThreadPool
+    def later(part):
         time.sleep(0.5)
-        half.writeTo("copies").append()
-    halves = [batch.where(f"id % 2 = {half}") for half in (0, 1)]
-    ThreadPoolExecutor(1).submit(later, halves[0])
-    threading.Thread(target=later, args=halves[1:]).start()
-    threading.Thread(target=threading.Event().wait, daemon=True).start()
+        part.writeTo("copies").append()
+    if number == 0:
+        each.pool = ThreadPool(1)
+    parts = [batch.where(f"id % 3 = {part}") for part in range(3)]
+    each.pool.map(later, parts[:1])
+    ThreadPoolExecutor(1).submit(later, parts[1])
+    threading.Thread(target=later, args=parts[2:]).start()
     """
     ),
     "an object, which joins, logs, reads by Python and writes in parts by threads of all kinds": """

@@ -106,8 +106,14 @@ def test_a_tag_that_cannot_be_removed_is_not_forgotten(
     def lose(*_: object, **__: object) -> None:
         raise CommitFailedException("another commit came first")
 
+    def away(*_: object, **__: object) -> None:
+        raise ConnectionError("no route to host")
+
     with monkeypatch.context() as patch, pytest.raises(BackfillError, match="backfill/streaming/"):
         patch.setattr(SqlCatalog, "commit_table", lose)
+        release_snapshots(["lake.raw.held"], "streaming/january")
+    with monkeypatch.context() as patch, pytest.raises(BackfillError, match=r"lake\.raw\.held"):
+        patch.setattr(SqlCatalog, "load_table", away)
         release_snapshots(["lake.raw.held"], "streaming/january")
     release_snapshots(["lake.raw.held"], "streaming/january")
     assert list(lake.load_table("raw.held").refs()) == ["main"]

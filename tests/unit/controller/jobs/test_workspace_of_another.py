@@ -55,3 +55,10 @@ def test_an_earlier_one_of_the_same_place_is_gone(job: PlanJob) -> None:
     assert job.workspace.files(), "it is the second one's now"
     discard(again)
     assert job.workspace.files() == []
+
+
+def test_a_backfill_whose_cluster_is_called_another_name_keeps_its_workspace(job: PlanJob) -> None:
+    plan = job.run(lambda progress: None).header
+    assert replace(job, kept_in=THERE).run(lambda progress: None).header == plan
+    with pytest.raises(BadInput, match=f"belongs to the Backfill of .* in {THERE}; remove that"):
+        replace(job, uid="uid-2").run(lambda progress: None)
