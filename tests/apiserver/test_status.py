@@ -16,6 +16,7 @@ from backfill.protocol.split_assignment import SplitAssignmentStatus
 WORDS = {
     "table": "lake.ops.summary",
     "reference": "lake.audit.summary",
+    "taggedTables": "lake.raw.events",
     "match": "99.9",
     "result": "0123456789abcdef",
     "type": str(ConditionType.SUCCEEDED),
@@ -32,7 +33,7 @@ def filled(schema: Manifest, name: str = "") -> Any:
     if schema["type"] == "object":
         return {name: filled(field, name) for name, field in schema["properties"].items()}
     if schema["type"] == "array":
-        return [filled(schema["items"])]
+        return [filled(schema["items"], name)]
     if schema.get("format") == "date-time":
         return "2021-07-11T00:00:00.000001Z"
     return {"string": WORDS.get(name, "word"), "integer": 7, "number": 0.5, "boolean": True}[
