@@ -139,12 +139,16 @@ class Client:
 
     def send(self, topic: str, records: Iterable[tuple[int, datetime, str]]) -> None:
         """Sends records of a time to their partitions, in this order. Returns when Kafka has
-        them.
+        them, and fails if it does not take one.
         """
         record = self._jvm.org.apache.kafka.clients.producer.ProducerRecord
-        for partition, at, value in records:
+        taken = [
             self._producer.send(record(topic, partition, to_us(at) // 1_000, None, value))
+            for partition, at, value in records
+        ]
         self._producer.flush()
+        for each in taken:
+            each.get()
 
     def values(self, topic: str) -> list[str]:
         """All records of a topic with one partition."""
