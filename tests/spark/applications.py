@@ -207,6 +207,27 @@ left_out[3].awaitTermination()
 }
 """Programs that are run with ``alerts`` among their ignored queries."""
 
+_BESIDE = """
+import threading
+
+spark = SparkSession.builder.getOrCreate()
+begun, done = threading.Event(), threading.Event()
+
+def work_too():
+    begun.wait()
+    try:
+        {}
+    finally:
+        done.set()
+
+def each(batch, number):
+    begun.set()
+    done.wait()
+
+threading.Thread(target=work_too).start()
+kafka(spark).writeStream.foreachBatch(each).start()
+"""
+
 _EACH = """
 spark = SparkSession.builder.getOrCreate()
 
@@ -536,50 +557,14 @@ REFUSED = {
         for name, (does, words) in REFUSED_EFFECTS.items()
     },
     "a statement in a thread that no function has started": (
-        """
-import threading
-
-spark = SparkSession.builder.getOrCreate()
-begun, done = threading.Event(), threading.Event()
-
-def insert_too():
-    begun.wait()
-    try:
-        spark.sql("select 1").collect()
-        spark.sql("insert into lake.default.counts select 1")
-    finally:
-        done.set()
-
-def each(batch, number):
-    begun.set()
-    done.wait()
-
-threading.Thread(target=insert_too).start()
-kafka(spark).writeStream.foreachBatch(each).start()
-""",
+        _BESIDE.format(
+            """spark.sql("select 1").collect()
+        spark.sql("insert into lake.default.counts select 1")"""
+        ),
         "an SQL statement (InsertIntoStatement) is run in a thread that cannot be attributed",
     ),
     "a write in a thread that no function has started": (
-        """
-import threading
-
-spark = SparkSession.builder.getOrCreate()
-begun, done = threading.Event(), threading.Event()
-
-def write_too():
-    begun.wait()
-    try:
-        spark.range(1).write.mode("append").saveAsTable("metrics")
-    finally:
-        done.set()
-
-def each(batch, number):
-    begun.set()
-    done.wait()
-
-threading.Thread(target=write_too).start()
-kafka(spark).writeStream.foreachBatch(each).start()
-""",
+        _BESIDE.format('spark.range(1).write.mode("append").saveAsTable("metrics")'),
         "a DataFrame is written in a thread that cannot be attributed to a batch",
     ),
     "a topic of queries that are left out, read by another one": (

@@ -14,7 +14,7 @@ from backfill.api.status import BackfillStatus
 API_VERSION: Final = "backfill.dev/v1alpha1"
 KIND: Final = "Backfill"
 MOST_PLACE_CHARACTERS: Final = 4352
-"""Longest path of a file on Linux, and the name of a host."""
+"""Longest path of a file on Linux, with some words."""
 
 
 class ObjectMeta(Model):

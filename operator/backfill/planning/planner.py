@@ -205,7 +205,7 @@ def release_snapshots(tables: Iterable[str], owner: str) -> None:
     """Removes the tags of a Backfill from some tables. Those that no longer exist are skipped.
 
     Raises:
-        BackfillError: other commits came first each time.
+        BackfillError: other commits came first each time, or a catalog does not answer.
     """
     unprotect(tables, tags_of(owner))
 

@@ -28,9 +28,9 @@ from backfill.runtime.switching.kafka_records import TOPIC
 _NO_EFFECT = ("noop", "console")
 """Formats that keep nothing outside the driver."""
 _KAFKA = "kafka"
+"""Format that always appends, whatever the mode."""
 _MAY_BE_DELTA = (None, "delta")
 """Formats that may know transactions; the others ignore their options."""
-"""Format that always appends, whatever the mode."""
 
 
 def write(frame: DataFrame) -> DataFrameWriter:
@@ -209,7 +209,7 @@ class _Write:
         appends = self._mode == "append" or (self._mode is None and always_appends)
         if not appends:
             raise self._batch.refuse(_not_appending(place, how, self._mode))
-        transaction = _transaction(self._options) if self._format in _MAY_BE_DELTA else None
+        transaction = _transaction(self._format, self._options)
         destination = Destination(str(place), how, by_position, transaction=transaction)
         self._batch.write(self._frame, destination)
 
@@ -243,7 +243,7 @@ class _WriteTo:
     tableProperty = partitionedBy = clusterBy = _kept
 
     def append(self) -> None:
-        transaction = _transaction(self._options) if self._format in _MAY_BE_DELTA else None
+        transaction = _transaction(self._format, self._options)
         destination = Destination(self._table, "writeTo.append", transaction=transaction)
         self._batch.write(self._frame, destination)
 
@@ -266,10 +266,13 @@ class _WriteTo:
         raise self._batch.refuse(_not_appending(self._table, f"writeTo.{call}", "overwrite"))
 
 
-def _transaction(options: Mapping[str, Any]) -> tuple[str, int] | None:
-    """The transaction of Delta Lake that a write belongs to, by its options in lower case."""
+def _transaction(form: str | None, options: Mapping[str, Any]) -> tuple[str, int] | None:
+    """The transaction of Delta Lake that a write belongs to, by its format and its options, both in
+    lower case.
+    """
     application, version = options.get("txnappid"), str(options.get("txnversion"))
-    if application is None or not (version.isascii() and version.isdecimal()):
+    numbered = version.isascii() and version.isdecimal()
+    if form not in _MAY_BE_DELTA or application is None or not numbered:
         return None
     return str(application), int(version)
 

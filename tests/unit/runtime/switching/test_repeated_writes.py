@@ -85,3 +85,13 @@ def test_writes_without_a_transaction_are_all_made(function: Function) -> None:
         _WriteTo(FRAME, "first", batch).append()
         save(batch, "first", "no number")
     assert len(function.written) == 6
+
+
+def test_formats_that_know_no_transactions_write_all(function: Function) -> None:
+    batch = batch_of(function)
+    for _ in range(2):
+        writer = _Write(FRAME, batch).format("parquet").mode("append")
+        writer.option("txnAppId", "app").option("txnVersion", 7).save("table")
+        newer = _WriteTo(FRAME, "table", batch).using("iceberg")
+        newer.option("txnAppId", "app").option("txnVersion", "7").append()
+    assert function.written == ["table"] * 4
