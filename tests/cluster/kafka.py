@@ -150,9 +150,9 @@ class Client:
         for each in taken:
             each.get()
 
-    def values(self, topic: str) -> list[str]:
-        """All records of a topic with one partition."""
-        place = [self._jvm.org.apache.kafka.common.TopicPartition(topic, 0)]
+    def values(self, topic: str, partition: int = 0) -> list[str]:
+        """All records of a partition, in the order of their offsets, which begin with 0."""
+        place = [self._jvm.org.apache.kafka.common.TopicPartition(topic, partition)]
         consumer = self._jvm.org.apache.kafka.clients.consumer.KafkaConsumer(self._properties)
         consumer.assign(place)
         end = int(next(iter(consumer.endOffsets(place).values())))

@@ -77,9 +77,18 @@ class Traffic:
         self._thread.start()
 
     def end(self) -> None:
-        """Sends what closes all windows, and then nothing."""
+        """Sends no more, and looks whether Kafka holds what was sent."""
         self._ending.set()
         self._thread.join()
+        held: list[list[str]] = [[] for _ in range(PARTITIONS)]
+        for number in range(self.sent):
+            held[partition(number)].append(_json(event(number)))
+        for topic in SOURCES:
+            for each, records in enumerate(held):
+                assert self._client.values(topic, each) == records, f"partition {each} of {topic}"
+
+    def close(self) -> None:
+        """Sends what closes all windows."""
         at = sent_at(self.sent) + CLOSING
         self._client.send("activity", [(0, at, _json(event(self.sent) | {"at": at}))])
 
@@ -144,6 +153,7 @@ def test_history_and_live_traffic_give_every_row_once(
         assert not handed.get("repeatedIn")
 
         traffic.end()
+        traffic.close()
         expected, history = traffic.expected, {name: published(catalog, name) for name in TOPICS}
         for name in TOPICS:
             live = sent(client, name, expected[name].total() - history[name].total())
