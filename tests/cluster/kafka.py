@@ -122,6 +122,9 @@ class Client:
             "value.serializer": f"{text}Serializer",
             "key.deserializer": f"{text}Deserializer",
             "value.deserializer": f"{text}Deserializer",
+            # If a broker is not ready for the first record of a new topic and takes one that is
+            # sent meanwhile, it refuses the first one for good (KAFKA-15591).
+            "max.in.flight.requests.per.connection": "1",
         }
         self._producer = jvm.org.apache.kafka.clients.producer.KafkaProducer(self._properties)
 
