@@ -120,15 +120,16 @@ def test_whatever_ends_a_driver_the_next_one_goes_on_and_every_row_counts_once(
 def test_a_stream_keeps_its_state_where_it_began_whatever_a_later_attempt_sets(
     tmp_path: Path, lake: Catalog
 ) -> None:
-    history = Lake(tmp_path, lake, STEPS)
+    steps = 4
+    history = Lake(tmp_path, lake, steps)
     program = tmp_path / "app.py"
     program.write_text(APPLICATION)
-    for attempt, provider, released in ((1, ROCKSDB, 3), (2, HEAP, STEPS)):
+    for attempt, provider, released in ((1, ROCKSDB, 2), (2, HEAP, steps)):
         settings = history.settings("counts", program, attempt, ("counts",))
         settings.spark_conf[PROVIDER] = provider
         assign(settings, history.header, released)
         with driver(settings) as process:
-            if released < STEPS:
+            if released < steps:
                 wait_until(lambda mine=settings, least=released: committed(mine) >= least, process)
                 process.kill()
                 process.wait()
@@ -142,7 +143,7 @@ def test_a_stream_keeps_its_state_where_it_began_whatever_a_later_attempt_sets(
     assert status(settings).queries[0].open_at_end == 3, "the state is read with its own store"
     rows = history.result("counts", "counts")
     assert {row["n"] for row in rows} == {ROWS_PER_STEP // 3}
-    assert len(rows) == 3 * (STEPS - 1)
+    assert len(rows) == 3 * (steps - 1)
 
 
 def test_a_data_file_that_is_damaged_after_planning_is_bad_input_at_once(
