@@ -207,7 +207,7 @@ def _by_rows(
         if stretch.end_us == end and not goes_on:
             if not promised:
                 (missing if stretch.sure else unknown).append(_too_early(stretch, end))
-        elif around.offsets.continuous and start < stretch.start_us and stretch.end_us < end:
+        elif around.offsets.show_quiet(stretch.start_us, stretch.end_us):
             continue  # there were no rows
         elif not stretch.sure:
             if stretch.unclear:

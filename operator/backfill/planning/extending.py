@@ -29,7 +29,8 @@ from backfill.planning.layout import check_promises, lay_out
 from backfill.planning.metadata.appended import appends, changes_since, with_all_appended
 from backfill.planning.metadata.pinning import PinnedTable, pin
 from backfill.planning.metadata.protection import protect
-from backfill.planning.offsets import MARKERS, Gap, in_words
+from backfill.planning.offsets import MARKERS, in_words
+from backfill.planning.partition_files import Gap
 from backfill.planning.plan import (
     HEADER_FILE,
     SPLITS_FILE,

@@ -13,11 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from backfill.planning.files import Int64s
+from backfill.planning.partition_files import Continuous, Gap, PartitionFiles, Place
 
 OffsetBounds = Int64s
 """A row each: least partition, greatest partition, least offset, greatest offset, number of rows.
 The first is :data:`NO_BOUNDS` for a file whose bounds are not known.
 """
+OffsetsNear = Int64s
+"""The same of files near the range, with two more rows: least and greatest timestamp."""
 NO_BOUNDS = -1
 MARKERS = 2
 """Gaps of this many offsets are those of transactions' markers."""
@@ -39,32 +42,34 @@ _MOST_GAPS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
-    """Offsets [start, end) of a partition that no file has."""
-
-    partition: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
 class Offsets:
     """What offsets say of a source."""
 
     gaps: tuple[Gap, ...] = ()
     """Offsets that are missing."""
-    continuous: bool = False
-    """Whether none is missing between the first and the last one of any partition, except markers
-    of transactions.
-    """
+    continuous: tuple[Continuous, ...] = ()
+    """The partitions with rows in the range, if none of their offsets is missing."""
     notes: tuple[str, ...] = ()
     """What else they say, and why they do not say more."""
+
+    def show_quiet(self, start_us: int, end_us: int) -> bool:
+        """Whether there were no rows in a stretch without any, by the partitions that have most of
+        the range's rows.
+        """
+        across = (
+            each.rows
+            for each in self.continuous
+            if each.from_us <= start_us and end_us <= each.until_us
+        )
+        return 2 * sum(across) > sum(each.rows for each in self.continuous)
 
 
 def check_offsets(
     files: OffsetBounds,
     arrived: Int64s,
     others: Callable[[], Iterable[OffsetBounds]],
+    near: Callable[[], Iterable[OffsetsNear]],
+    read: tuple[int, int],
     *,
     dropped: bool = False,
 ) -> Offsets:
@@ -74,6 +79,8 @@ def check_offsets(
         arrived: a row each of their least and greatest timestamps.
         others: reads the bounds of all files of the table, as rows of a gap may have a timestamp
             outside of the range.
+        near: reads those of files close to the range that have no rows of it.
+        read: start and end of the range.
         dropped: whether duplicates are left out, and counted elsewhere.
     """
     least, greatest = files[0], files[1]
@@ -86,9 +93,15 @@ def check_offsets(
                 " files have rows of several partitions, or no bounds of partition and offset",
             )
         )
-    found = [
-        _Partition.of(int(each), files[:, least == each], arrived[:, least == each])
-        for each in np.unique(least)
+    around = _with_every_offset(near())
+    found = [  # also partitions without any row in the range
+        PartitionFiles.of(
+            int(each),
+            np.concatenate([files[2:, least == each], arrived[:, least == each]]),
+            around[2:, around[0] == each],
+            read,
+        )
+        for each in np.unique(np.concatenate([least, around[0]]))
     ]
     several = next((each.number for each in found if each.several_logs), None)
     if several is not None:
@@ -101,15 +114,20 @@ def check_offsets(
     )
     if any(each.sparse for each in found):
         return Offsets(notes=(*notes, _LEFT_OUT))
-    gaps = [gap for each in found for gap in each.gaps()]
-    if len(gaps) > _SOME and 2 * len(gaps) > len(least):
+    places = [place for each in found for place in each.gaps()]
+    if len(places) > _SOME and 2 * len(places) > sum(each.compared for each in found):
         return Offsets(notes=(*notes, _LEFT_OUT))
-    gaps = [gap for gap in gaps if gap.end - gap.start > MARKERS]
-    if gaps:
-        longest = sorted(gaps, key=lambda gap: gap.start - gap.end)[:_MOST_LOOKED_FOR]
-        left = _not_elsewhere(longest, others())
-        gaps = sorted(left, key=lambda gap: (gap.partition, gap.start))
-    return Offsets(tuple(gaps), continuous=not gaps, notes=tuple(notes))
+    places = [each for each in places if each.gap.end - each.gap.start > MARKERS]
+    outside = [each.gap for each in places if not each.is_within(each.gap)]
+    within = [each for each in places if each.is_within(each.gap)]
+    gaps: list[Gap] = []
+    if within:
+        longest = sorted(within, key=lambda each: each.gap.start - each.gap.end)
+        for place, left in _not_elsewhere(longest[:_MOST_LOOKED_FOR], others()):
+            (gaps if place.is_within(left) else outside).append(left)
+        gaps.sort(key=lambda gap: (gap.partition, gap.start))
+    continuous = () if gaps else tuple(each.known(outside) for each in found if each.files.size)
+    return Offsets(tuple(gaps), continuous, tuple(notes))
 
 
 def in_words(gaps: tuple[Gap, ...]) -> Iterator[str]:
@@ -126,63 +144,18 @@ NOTHING = Offsets()
 """What the offsets say of a source that does not name their columns."""
 
 
-@dataclass(frozen=True)
-class _Partition:
-    """The files of one partition, by their first offset."""
-
-    number: int
-    first: Int64s
-    last: Int64s
-    rows: Int64s
-    earliest: Int64s
-    latest: Int64s
-    """Bounds of timestamps."""
-
-    @classmethod
-    def of(cls, number: int, files: OffsetBounds, arrived: Int64s) -> "_Partition":
-        order = np.argsort(files[2], kind="stable")
-        columns = (*files[2:], *arrived)
-        return cls(number, *(column[order] for column in columns))
-
-    @property
-    def _until(self) -> Int64s:
-        """Offset after the greatest of each file and those before it."""
-        return np.maximum.accumulate(self.last) + 1
-
-    @property
-    def doubled(self) -> int:
-        """The least number of rows in excess of offsets."""
-        before = np.concatenate([self.first[:1], self._until[:-1]])
-        offsets = np.clip(self._until - np.maximum(self.first, before), 0, None).sum()
-        within = np.clip(self.rows - (self.last - self.first + 1), 0, None).sum()
-        return int(max(self.rows.sum() - offsets, within, 0))
-
-    @property
-    def sparse(self) -> bool:
-        """Whether a file has fewer rows than offsets."""
-        return bool((self.rows < self.last - self.first + 1).any())
-
-    @property
-    def several_logs(self) -> bool:
-        """Whether most rows after a gap arrived before the last ones ahead of it."""
-        after = self._after_gaps
-        ahead = np.searchsorted(self._until, self._until[after - 1])  # the file that ends there
-        middle = self.earliest[after] + (self.latest[after] - self.earliest[after]) // 2
-        return bool((middle < self.latest[ahead]).any())
-
-    @property
-    def _after_gaps(self) -> Int64s:
-        """The files in front of which offsets are missing."""
-        return np.flatnonzero(self.first[1:] > self._until[:-1]) + 1
-
-    def gaps(self) -> Iterator[Gap]:
-        until = self._until
-        for place in self._after_gaps.tolist():
-            yield Gap(self.number, int(until[place - 1]), int(self.first[place]))
+def _with_every_offset(near: Iterable[OffsetsNear]) -> OffsetsNear:
+    """The files of one partition each that leave no offset out."""
+    files = np.concatenate([np.empty((7, 0), np.int64), *near], axis=1)
+    least, greatest, first, last, rows = files[:5]
+    return files[:, (least == greatest) & (least != NO_BOUNDS) & (rows >= last - first + 1)]
 
 
-def _not_elsewhere(gaps: list[Gap], others: Iterable[OffsetBounds]) -> Iterator[Gap]:
+def _not_elsewhere(
+    places: list[Place], others: Iterable[OffsetBounds]
+) -> Iterator[tuple[Place, Gap]]:
     """What is left of the gaps by all files of the table, whatever the timestamps of their rows."""
+    gaps = [each.gap for each in places]
     partition, start, end = np.array(
         [(gap.partition, gap.start, gap.end) for gap in gaps], np.int64
     ).T
@@ -195,8 +168,9 @@ def _not_elsewhere(gaps: list[Gap], others: Iterable[OffsetBounds]) -> Iterator[
                 exact = not unknown and least == greatest
                 whole = (gaps[place].start, gaps[place].end)
                 filled[place].append((first, last + 1) if exact else whole)
-    for gap, ranges in zip(gaps, filled, strict=True):
-        yield from _rest(gap, ranges)
+    for place, ranges in zip(places, filled, strict=True):
+        for left in _rest(place.gap, ranges):
+            yield place, left
 
 
 def _rest(gap: Gap, filled: list[tuple[int, int]]) -> Iterator[Gap]:

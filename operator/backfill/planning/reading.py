@@ -121,6 +121,8 @@ def _read_source(
             files.offset_bounds,
             np.stack([files.lower_us, files.upper_us]),
             scan.offset_bounds,
+            scan.offsets_near,
+            (start, int(files.upper_us.max()) + 1 if inputs.live and len(files) else end),
             dropped=bool(source.drop_duplicates),
         )
     )

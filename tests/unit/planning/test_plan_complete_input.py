@@ -471,6 +471,31 @@ def test_offsets_tell_a_quiet_hour_from_a_lost_one(lake: Catalog, tmp_path: Path
     assert found(tmp_path / "late", kafka=KAFKA).complete is True
 
 
+@pytest.mark.parametrize("layout", ["unpartitioned", "by hour"])
+def test_offsets_show_what_one_partition_lacks_up_to_an_edge_or_everywhere(
+    lake: Catalog, tmp_path: Path, layout: str
+) -> None:
+    records = lake.create_table("raw.events", RECORDS)
+    if layout == "by hour":
+        with records.update_spec() as change:
+            change.add_field("ts", HourTransform(), "hour")
+    lost = {0: range(5, 8), 1: range(10, 13), 2: range(5, 13)}
+    for partition, missing in lost.items():
+        for hour_ in set(range(4, 14)) - set(missing):
+            record(records, 100 * hour_, 100 * hour_ + 99, hour_, partition)
+    check = found(tmp_path, kafka=KAFKA)
+    assert check.complete is False
+    assert check.missing == (
+        "Kafka partition 0 lacks 300 offsets: 500 to 799",
+        "Kafka partition 1 lacks 300 offsets: 1000 to 1299",
+        "Kafka partition 2 lacks 800 offsets: 500 to 1299",
+    )
+    for partition, hours in lost.items():
+        for hour_ in hours:
+            record(records, 100 * hour_, 100 * hour_ + 99, hour_, partition)
+    assert found(tmp_path / "whole", kafka=KAFKA).complete is True
+
+
 def test_rows_that_ingestion_wrote_twice_are_told(lake: Catalog, tmp_path: Path) -> None:
     records = lake.create_table("raw.events", RECORDS)
     for number, hour_ in enumerate((5, 6, 7, 8, 8, 9, 10, 11, 12)):

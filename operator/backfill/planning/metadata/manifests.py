@@ -61,6 +61,8 @@ CALENDAR_US = 9_200_000_000_000_000
 """All moments that nanoseconds since 1970 can represent are within this, before and after."""
 _YEAR_US = 366 * 86_400_000_000
 _BEFORE, _AFTER = "before", "after"
+_NEAR_US = (86_400_000_000, 7 * 86_400_000_000)
+"""Files are near a range if they are within its length of it, but at least and at most these."""
 _KAFKA_COLUMNS = 2
 """Partition and offset."""
 _READERS = 4
@@ -85,9 +87,11 @@ class _Columns:
     without_timestamp: int = 0
     offsets: list[tuple[int, ...]] = field(default_factory=list)
     """Bounds of Kafka partition and offset, if the source names both columns."""
+    offsets_near: list[tuple[int, ...]] = field(default_factory=list)
+    """The same of files near the range, with the bounds of their timestamps."""
 
 
-_NUMBERS, _OFFSETS = 8, 5
+_NUMBERS, _OFFSETS, _OFFSETS_NEAR = 8, 5, 7
 
 
 @dataclass(frozen=True)
@@ -181,6 +185,9 @@ class ManifestScan:
         self._earliest_us = start_us - _YEAR_US  # those of 1970 have no timestamp
         committed_us = written_us(pinned.table.metadata, pinned.snapshot)
         self._latest_us = min(latest_us(committed_us, pinned.source), CALENDAR_US)
+        near_us = min(max(end_us - start_us, _NEAR_US[0]), _NEAR_US[1])
+        self._near = (start_us - near_us, min(end_us + near_us, self._latest_us))
+        self._offsets_near: list[Int64s] = []
         self.without_timestamp = 0
         """Number of rows in files in which, by their metrics, no row has a timestamp."""
 
@@ -205,6 +212,7 @@ class ManifestScan:
             other_formats += columns.other_formats
             self.without_timestamp += columns.without_timestamp
             chunks.append(_chunk(columns))
+            self._offsets_near.append(_near_columns(columns.offsets_near))
             self._progress(done, len(data), met)
         self._refuse_other_formats(other_formats)
         return self._assemble(chunks)
@@ -260,6 +268,43 @@ class ManifestScan:
             entries = self._entries(self._pinned.table.io, manifest)
             found = [self._offsets_of(entry) for entry, _ in entries]
             yield np.array(found, np.int64).reshape(-1, _OFFSETS).T
+
+    def offsets_near(self) -> Iterator[Int64s]:
+        """The same of files near the range that have no rows of it, and the least and greatest
+        timestamps: what :meth:`read` has met, and then from manifests that it has skipped.
+        """
+        yield from self._offsets_near
+        column, (start, end), near = self.column, self._range, self._near
+        sides = [(near[0], start), (end, max(near[1], end))]
+        wanted = (in_range(column.name, column.ticks, *side) for side in sides)
+        expression = And(reduce(Or, wanted), self._pinned.row_filter)
+        readers = {
+            spec_id: self._reader(spec_id=spec_id, expression=expression)
+            for spec_id in {manifest.partition_spec_id for manifest in self._skipped}
+        }
+        chosen = (
+            manifest
+            for manifest in self._skipped
+            if readers[manifest.partition_spec_id].manifest_may_match(manifest)
+        )
+        with ThreadPoolExecutor(_READERS) as pool:
+            yield from pool.map(self._read_offsets_near, chosen)
+
+    def _read_offsets_near(self, manifest: ManifestFile) -> Int64s:
+        entries = self._entries(self._pinned.table.io, manifest)
+        return _near_columns(
+            [each for entry, _ in entries for each in self._offsets_if_near(entry)]
+        )
+
+    def _offsets_if_near(self, entry: DataFile) -> Iterator[tuple[int, ...]]:
+        """Those of a file that has no rows of the range, if it is near."""
+        lower, upper = self._bound(entry._data[10]), self._bound(entry._data[11])
+        if lower is None or upper is None or len(self._kafka_columns) < _KAFKA_COLUMNS:
+            return
+        lower_us, upper_us = self.column.ticks.floor_us(lower), self.column.ticks.floor_us(upper)
+        before = self._near[0] <= upper_us < self._range[0]
+        if before or self._range[1] <= lower_us < self._near[1]:
+            yield (*self._offsets_of(entry), lower_us, upper_us)
 
     def _offsets_of(self, entry: DataFile) -> tuple[int, ...]:
         """Bounds of partition and offset, and number of rows."""
@@ -349,6 +394,7 @@ class ManifestScan:
         partition = self._partitions.number(spec_id, values[3])
         if not self._partitions.may_match[partition]:
             self._note_outside(entry, partition)
+            columns.offsets_near += self._offsets_if_near(entry)
             return
         rows, column = values[4], self.column.field_id
         nulls = _count(values[8], column)
@@ -365,6 +411,7 @@ class ManifestScan:
             or not self._metrics_may_match(entry)
         ):
             self._note_outside(entry, partition)
+            columns.offsets_near += self._offsets_if_near(entry)
             return
         if str(values[2]).upper() != "PARQUET":
             columns.other_formats.append(f"{values[1]} ({str(values[2]).lower()})")
@@ -559,6 +606,10 @@ def _chunk(columns: _Columns) -> _Chunk:
         pa.array(columns.group_starts, pa.list_(pa.int64())),
         np.array(columns.offsets, np.int64).reshape(-1, _OFFSETS),
     )
+
+
+def _near_columns(found: list[tuple[int, ...]]) -> Int64s:
+    return np.array(found, np.int64).reshape(-1, _OFFSETS_NEAR).T
 
 
 def open_file(io: FileIO, path: str) -> BinaryIO:
