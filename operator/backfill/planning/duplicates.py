@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from dataclasses import field as field_of
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,8 @@ from backfill.api.quantities import count
 from backfill.iceberg.failures import reason
 from backfill.planning.files import Bools, Int64s
 from backfill.planning.metadata.pinning import PinnedTable
+from backfill.planning.offsets import MARKERS, in_words
+from backfill.planning.partition_files import Gap
 from backfill.planning.plan import PlanHeader, Split, split_of, splits_schema
 from backfill.planning.rows.projection import Projection
 from backfill.planning.rows.row_selection import column_at, kafka_field_ids, path_of
@@ -38,6 +40,10 @@ MOST_CHUNKS = 16_384
 """Most stretches of 65,536 offsets of which only some were seen; each takes 8 KiB."""
 MOST_RANGES = 1_000_000
 """Most stretches of rows in files that are left out."""
+FEW_GAPS = 5
+"""This many gaps in the offsets of a Kafka partition may be rows that are missing. Compacted
+topics, and filters of ingestion, leave more.
+"""
 _SPLITS_AT_ONCE = 10_000
 """Splits that are objects at a time."""
 _ROWS_AT_ONCE = 1_000_000
@@ -64,7 +70,10 @@ def without_duplicates(
             found = _find(table, splits)
             ranges |= found.ranges
             check = sources[number].input
-            check = check.model_copy(update={"notes": (*check.notes, *found.notes())})
+            notes = (*check.notes, *found.notes())
+            if check.complete is not False:  # otherwise it has said more
+                notes = (*notes, *found.notes_of_gaps())
+            check = check.model_copy(update={"notes": notes})
             sources[number] = sources[number].model_copy(update={"input": check})
     header = header.model_copy(update={"sources": tuple(sources)})
     return header, _with_ranges(splits, ranges) if ranges else splits
@@ -91,6 +100,8 @@ class _Duplicates:
     """Rows without partition or offset, of which it is unknown."""
     ranges: _Ranges = field_of(default_factory=lambda: defaultdict(list))
     number_of_ranges: int = 0
+    gaps: tuple[Gap, ...] = ()
+    """Offsets that no row has, of partitions that lack few."""
 
     def add(self, split: int, positions: Int64s) -> None:
         """Adds rows of a split, at growing positions."""
@@ -113,6 +124,14 @@ class _Duplicates:
             yield (
                 f"{count(self.without_offset, 'row')} without a Kafka partition or offset are read,"
                 " whether or not they are duplicates"
+            )
+
+    def notes_of_gaps(self) -> Iterator[str]:
+        """What the rows lack, also of files that mix partitions. Why is unknown."""
+        for lacking in in_words(self.gaps):
+            yield (
+                f"of the rows that are read, {lacking}; these are missing in the table, were"
+                " deleted, or arrived before or after what is read"
             )
 
 
@@ -154,6 +173,17 @@ class Seen:
             missing = np.stack([np.append(start, ends[:-1]), firsts])
             yield from missing.T[missing[1] - missing[0] > most].tolist()
             start = int(ends[-1])
+
+    def few_gaps(self) -> Iterator[Gap]:
+        """The gaps between the offsets of each partition that has few, except markers."""
+        for partition in sorted({of for of, _ in self._chunks}):
+            least = min(number for of, number in self._chunks if of == partition)
+            bits = self._chunks[partition, least]
+            within = 0 if bits is None else int(np.unpackbits(bits).argmax())
+            gaps = self.gaps(partition, (least << _CHUNK_BITS) + within, MARKERS)
+            found = list(islice(gaps, FEW_GAPS + 1))
+            if len(found) <= FEW_GAPS:
+                yield from (Gap(partition, *each) for each in found)
 
     def _first_of_chunk(self, chunk: tuple[int, int], offsets: Int64s) -> Bools:
         bits = self._chunks.get(chunk, _EMPTY)
@@ -213,6 +243,8 @@ def _find(table: PinnedTable, splits: pa.Table) -> _Duplicates:
             compared = rows.positions[known.to_numpy(zero_copy_only=False)]
             found.add(number, compared[~first])
         _refuse_many(found, seen, table)
+    if table.source.row_filter is None and table.source.regions is None:
+        found.gaps = tuple(seen.few_gaps())
     return found
 
 

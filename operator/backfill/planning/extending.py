@@ -20,6 +20,7 @@ from backfill.api.quantities import count, format_duration, to_us
 from backfill.api.spec import BackfillSpec, OrderingPolicy
 from backfill.iceberg.tables import Catalogs
 from backfill.planning.duplicates import (
+    FEW_GAPS,
     MOST_CHUNKS,
     Seen,
     kafka_positions,
@@ -50,11 +51,6 @@ from backfill.planning.proof import prove
 from backfill.planning.reading import newest_us, read_sources
 from backfill.planning.recorded_offsets import offsets_file, read_offsets, starts_file
 from backfill.planning.workspace import Workspace
-
-_FEW_GAPS = 5
-"""This many gaps in the offsets of a Kafka partition may be rows that are missing. Compacted
-topics, and filters of ingestion, leave more.
-"""
 
 
 def extend_plan(
@@ -192,7 +188,7 @@ def _check_offsets(
     for partition in sorted(known):
         due = after_plan.get(partition, starts.get(partition, 0))
         gaps = tuple(Gap(partition, *each) for each in seen.gaps(partition, due, MARKERS))
-        if 0 < len(gaps) <= _FEW_GAPS:
+        if 0 < len(gaps) <= FEW_GAPS:
             missing = "; ".join(in_words(gaps))
             raise NotExtended(
                 f"rows are missing in what was appended to {name}, or between that and what was"

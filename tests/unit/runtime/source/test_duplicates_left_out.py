@@ -170,6 +170,28 @@ def test_a_plan_that_is_made_again_leaves_out_the_same_rows(lake: Catalog, tmp_p
     assert [len(split.duplicates) for split in splits[0]] == [0, 1, 1]
 
 
+def test_offsets_that_files_of_several_partitions_lack_are_found(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    """Not those of compacted topics, which leave out many, nor markers of transactions."""
+    compacted: list[Record] = [("a", 2, 10 * offset, 1) for offset in range(8)]
+    written(
+        lake,
+        batch(0, 90_000, 10, 1) + batch(1, 0, 5, 1) + compacted,
+        batch(0, 90_015, 10, 20) + batch(1, 7, 5, 20) + batch(0, 200_000, 1, 59),
+    )
+    workspace = Workspace(str(tmp_path))
+    check = planned(workspace).sources[0].input
+    (note,) = (each for each in check.notes if "lacks" in each)
+    assert note == (
+        "of the rows that are read, Kafka partition 0 lacks 109,980 offsets: 90010 to 90014,"
+        " 90025 to 199999; these are missing in the table, were deleted, or arrived before or after"
+        " what is read"
+    )
+    filtered = planned(workspace, filter="topic == 'a'").sources[0].input
+    assert not any("lacks" in each for each in filtered.notes)
+
+
 def test_without_the_wish_every_row_is_read_and_the_plan_is_what_it_was(
     lake: Catalog, tmp_path: Path
 ) -> None:
