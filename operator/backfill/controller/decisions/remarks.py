@@ -1,4 +1,6 @@
-"""Warnings about a plan: fields without effect, and gaps in history where rows are replaced."""
+"""Warnings about a plan: fields without effect, and what is missing in a result that replaces rows:
+by gaps in history, or because the application reads the rows that are replaced.
+"""
 
 from collections.abc import Iterator
 
@@ -32,6 +34,7 @@ def remarks(spec: BackfillSpec, header: PlanHeader, *, one_process: bool) -> Ite
     if any(output.publish.mode is PublishMode.REPLACE for output in spec.outputs):
         for source in header.sources:
             yield from _gap(source, header)
+    yield from _own_results(spec)
 
 
 def _idle_anywhere(spec: BackfillSpec) -> Iterator[str]:
@@ -118,3 +121,23 @@ def _gap(source: SourceTotals, header: PlanHeader) -> Iterator[str]:
             f"source {source.name} has no rows in {stretch}: Replace deletes the results that"
             " depend on them, and writes no new ones"
         )
+
+
+def _own_results(spec: BackfillSpec) -> Iterator[str]:
+    """Static tables with the rows that Replace deletes: an application may leave out of its result
+    what it finds in them.
+    """
+    start = format_time(spec.window.start)
+    for number, static in enumerate(spec.static_tables):
+        as_of = static.snapshot(spec.window.end).as_of
+        if as_of is not None and as_of <= spec.window.start:
+            continue
+        for output in spec.outputs:
+            if output.table == static.table and output.publish.mode is PublishMode.REPLACE:
+                yield (
+                    f"spec.staticTables[{number}]: {static.table} is also the table of output"
+                    f" {output.name}, so the application reads the old results of the window; if it"
+                    " leaves out rows that are already there, as a left_anti join does, Replace"
+                    f" deletes these and writes no new ones: set asOf to {start} or earlier, or"
+                    " publish with Append or Upsert"
+                )

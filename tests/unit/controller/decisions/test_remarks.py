@@ -139,3 +139,20 @@ def test_history_that_is_missing_where_rows_are_replaced_is_said(
     (remark,) = told(header=with_rows(*step_rows), outputs=REPLACED)
     assert remark.startswith(f"source clicks has no rows in {stretch}: ")
     assert told(header=with_rows(*step_rows)) == [], "Append deletes nothing"
+
+
+def test_an_application_that_reads_the_rows_that_are_replaced_is_warned_about() -> None:
+    whole = with_rows(*[5] * 10)
+    table = REPLACED[0]["table"]
+    for as_of in ({}, {"asOf": "window"}, {"asOf": "2024-01-01T01:00:00Z"}):
+        static = [{"table": "lake.ops.users"}, {"table": table, **as_of}]
+        (remark,) = told(header=whole, outputs=REPLACED, staticTables=static)
+        assert remark.startswith(
+            "spec.staticTables[1]: lake.ops.counts is also the table of output"
+        )
+        assert "Replace deletes these" in remark
+        assert "set asOf to 2024-01-01T00:00:00Z or earlier" in remark
+        appended = [{**REPLACED[0], "publish": {"mode": "Append"}}]
+        assert told(header=whole, outputs=appended, staticTables=static) == []
+    before = [{"table": table, "asOf": "2024-01-01T00:00:00Z"}]
+    assert told(header=whole, outputs=REPLACED, staticTables=before) == []
