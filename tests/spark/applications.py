@@ -552,6 +552,20 @@ REFUSED = {
         "SparkSession.builder.getOrCreate().read.format('iceberg').load('lake.default.counts')",
         "add - table: lake.default.counts",
     ),
+    "SQL text with a table that is not listed": (
+        (
+            "kafka(spark := SparkSession.builder.getOrCreate()).createOrReplaceTempView('e')\n"
+            "spark.sql('select e.* from e join lake.default.counts using (user)')"
+        ),
+        (
+            "the table lake.default.counts in SQL text, which Spark cannot read by itself; add -"
+            " table: lake.default.counts; read it with spark.table"
+        ),
+    ),
+    "SQL text with a static table": (
+        "SparkSession.builder.getOrCreate().sql('select * from default.users')",
+        "the table default.users in SQL text, which Spark cannot read by itself; read it with",
+    ),
     **{
         f"in a function: {name}": (_EACH.format(does), words)
         for name, (does, words) in REFUSED_EFFECTS.items()

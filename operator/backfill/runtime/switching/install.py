@@ -49,6 +49,7 @@ def install(
         read=lambda spark: SwitchedBatchReader(spark, run, static),
         write_stream=lambda frame: writer(frame, run, listeners.listen),
     )
+    _replace(SparkSession, "sql", static.in_sql(SparkSession.sql))
 
 
 def install_with(

@@ -1,8 +1,9 @@
 """Tables that the application reads once, through the catalogs of the backfill."""
 
+import re
 import threading
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -16,6 +17,7 @@ from backfill.runtime.batch.table_files import whole_table
 from backfill.runtime.queries.run import Run
 from backfill.runtime.source.data_source import source_schema
 from backfill.runtime.source.packing import pack_by_bytes
+from backfill.runtime.switching.batch_function import not_the_function
 from backfill.runtime.switching.matching import static_table
 
 _TASK_BYTES = 32 * 2**20
@@ -25,6 +27,12 @@ _NOT_FOUND = {
     "REQUIRES_SINGLE_PART_NAMESPACE",  # of a table in a catalog that Spark does not know
     "TABLE_OR_VIEW_NOT_FOUND",
 }
+_PART = r"(?:`[^`]+`|\w+)"
+_READ_IN_SQL = re.compile(rf"\b(?:from|join)\s+({_PART}(?:\s*\.\s*{_PART})+)", re.IGNORECASE)
+_NO_QUERY = ("delete", "describe", "show")
+"""How statements begin that have no result of a table's rows. Programs may look whether there is
+one.
+"""
 
 
 class StaticTables:
@@ -65,23 +73,49 @@ class StaticTables:
         except (AnalysisException, Py4JJavaError) as error:
             raise self._missing(written, error) from None
 
-    def _missing(self, written: str, error: Exception) -> Exception:
+    def in_sql(self, original: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
+        """``spark.sql`` that refuses queries of tables which Spark cannot read, and could by the
+        name of a view.
+        """
+
+        @wraps(original)
+        def sql(self_: SparkSession, sqlQuery: str, *args: Any, **kwargs: Any) -> DataFrame:  # noqa: N803 - Spark's interface
+            try:
+                return original(self_, sqlQuery, *args, **kwargs)
+            except (AnalysisException, Py4JJavaError) as error:
+                written = _unknown_table(sqlQuery, str(error))
+                if written is None or self._run.over.is_set():  # another one may follow
+                    raise
+                with not_the_function():
+                    raise self._missing(written, error, in_sql=True) from None
+
+        return sql
+
+    def _missing(self, written: str, error: Exception, *, in_sql: bool = False) -> Exception:
         """A program may look for other tables than those in the backfill's catalogs."""
         settings = self._run.settings
         tables = [each.table for each in settings.sources]
         tables += [each.table for each in settings.outputs]
         catalogs = {table.split(".")[0].lower() for table in tables}
         theirs = written.replace("`", "").lower().split(".")[0] in catalogs
-        if not theirs or not any(condition in str(error) for condition in _NOT_FOUND):
+        if not any(condition in str(error) for condition in _NOT_FOUND):
             return error
-        listed = self._find(written)
+        listed = self._find(written) if theirs or in_sql else None
+        if not theirs and listed is None:
+            return error
+        how, fixes = "", []
+        if listed is None:
+            fixes.append(f"add - table: {written.replace('`', '')}")
+        if in_sql:
+            how = " in SQL text"
+            fixes.append("read it with spark.table, and name it for SQL by createOrReplaceTempView")
+        elif listed is not None:
+            how = " with options of its own"
+            fixes.append("read it without options, as of the time that asOf chooses")
         problem = Problem(
             "spec.staticTables",
-            f"the application reads the table {written}"
-            f"{' with options of its own' if listed else ''}, which Spark cannot read by itself",
-            "read it without options, as of the time that asOf chooses"
-            if listed
-            else f"add - table: {written.replace('`', '')}",
+            f"the application reads the table {written}{how}, which Spark cannot read by itself",
+            "; ".join(fixes),
         )
         return self._run.refuse(UnsupportedProgram(problem))
 
@@ -93,3 +127,19 @@ class StaticTables:
     @cached_property
     def _planned(self) -> tuple[StaticInput, ...]:
         return read_header(self._run.settings.plan_workspace).inputs.static_tables
+
+
+def _unknown_table(text: str, message: str) -> str | None:
+    """The table in SQL text that Spark's message is about: it has the name, the namespace or the
+    catalog.
+    """
+    if text.lstrip().lower().startswith(_NO_QUERY):
+        return None
+    tables = [match[1] for match in _READ_IN_SQL.finditer(text)]
+    names = [[f"`{part.strip('`')}`" for part in re.findall(_PART, each)] for each in tables]
+    for left_out in range(max(map(len, names), default=0)):
+        for table, name in zip(tables, names, strict=True):
+            known = ".".join(name[: len(name) - left_out]) if left_out < len(name) else ""
+            if known and known in message:
+                return table
+    return None

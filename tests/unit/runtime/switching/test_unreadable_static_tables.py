@@ -1,5 +1,6 @@
 """A static table that cannot be read ends the run, and says so in the words of its own field."""
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +31,7 @@ class _Run:
         outputs = (SimpleNamespace(table="lake.raw.counts"),)
         self.settings = SimpleNamespace(plan_workspace=plan, sources=(), outputs=outputs)
         self.refused: list[BadInput] = []
+        self.over = threading.Event()
 
     def refuse(self, error: BadInput) -> BadInput:
         self.refused.append(error)
@@ -110,3 +112,77 @@ def test_what_spark_cannot_read_is_said_with_what_to_change(
         StaticTables(run).by_spark(written, by_spark)
     assert fix in str(raised.value)
     assert len(run.refused) == 1
+
+
+AS_VIEW = "read it with spark.table, and name it for SQL by createOrReplaceTempView"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "said"),
+    [
+        (
+            "select * from plays join lake.raw.rates using (user)",
+            "[TABLE_OR_VIEW_NOT_FOUND] The table or view `lake`.`raw`.`rates` cannot be found.",
+            f"the table lake.raw.rates in SQL text, which Spark cannot read by itself; add - table:"
+            f" lake.raw.rates; {AS_VIEW}",
+        ),
+        (
+            "create temp view v as\nselect * FROM `lake`.raw.rates",
+            "[REQUIRES_SINGLE_PART_NAMESPACE] spark_catalog requires a single-part namespace, but"
+            " got `lake`.`raw`.",
+            f"; add - table: lake.raw.rates; {AS_VIEW}",
+        ),
+        (
+            f"select * from lake.other.t join {NAME}",
+            "[CATALOG_NOT_FOUND] The catalog `lake` not found.",
+            "; add - table: lake.other.t",
+        ),
+        (
+            f"select * from raw.known, lake.other.t join {NAME} using (user)",
+            f"[TABLE_OR_VIEW_NOT_FOUND] `{NAME.replace('.', '`.`')}` cannot be found.",
+            f"the table {NAME} in SQL text, which Spark cannot read by itself; {AS_VIEW}",
+        ),
+        (
+            "select * from plays join raw.Users using (user)",
+            "[TABLE_OR_VIEW_NOT_FOUND] The table or view `raw`.`Users` cannot be found.",
+            f"the table raw.Users in SQL text, which Spark cannot read by itself; {AS_VIEW}",
+        ),
+    ],
+)
+def test_sql_of_a_table_that_spark_cannot_read_is_said_with_what_to_change(
+    run: Any, text: str, message: str, said: str
+) -> None:
+    def original(*_: object, **__: object) -> Any:
+        raise AnalysisException(message)
+
+    with pytest.raises(BadInput) as raised:
+        StaticTables(run).in_sql(original)(None, text, arg=1)
+    assert said in str(raised.value)
+    assert len(run.refused) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select * from plays join other.raw.rates using (user)",
+        "delete from lake.raw.rates where user = 1",
+        "show columns from lake.raw.rates",
+        "describe lake.raw.rates",
+        "insert into lake.raw.rates select 1",
+        "select * from lake.raw.known",
+    ],
+)
+def test_other_sql_fails_as_it_does_without_a_backfill(run: Any, text: str) -> None:
+    error = AnalysisException(
+        "[TABLE_OR_VIEW_NOT_FOUND] `lake`.`raw`.`rates` or `other`.`raw`.`rates` cannot be found"
+        if "known" not in text
+        else "[UNRESOLVED_COLUMN] `lake`.`raw`.`known`.`user`"
+    )
+
+    def original(*_: object) -> Any:
+        raise error
+
+    with pytest.raises(AnalysisException) as raised:
+        StaticTables(run).in_sql(original)(None, text)
+    assert raised.value is error
+    assert not run.refused
