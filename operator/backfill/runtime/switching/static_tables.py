@@ -49,7 +49,8 @@ class StaticTables:
             static = self._find(written)
             if static is None:
                 return None
-            with self._lock:  # programs may read in several threads
+            # programs may read in several threads, and in functions that must not connect
+            with self._lock, not_the_function():
                 if static.table not in self._files:
                     self._files[static.table] = whole_table(static)
                 table, splits = self._files[static.table]

@@ -18,6 +18,7 @@ from backfill.planning.plan import plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
 from backfill.runtime.switching import static_tables
+from backfill.runtime.switching.batch_function import BatchInProgress, batch_in_progress, within
 from backfill.runtime.switching.static_tables import StaticTables
 
 NAME = "lake.raw.users"
@@ -93,6 +94,20 @@ def test_a_catalog_that_does_not_answer_is_asked_again_by_the_next_attempt(
     monkeypatch.setattr(static_tables, "whole_table", silent)
     assert "no answer" in read(run, BackfillError)
     assert not run.refused
+
+
+def test_opening_the_table_is_no_effect_of_a_function_that_reads_it(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A catalog is asked over the network."""
+
+    def opened(_: object) -> None:
+        assert batch_in_progress() is None
+        raise InvalidPlanInput(Problem("spec.staticTables", "no answer", may_pass=True))
+
+    monkeypatch.setattr(static_tables, "whole_table", opened)
+    with within(BatchInProgress.__new__(BatchInProgress)):
+        assert "no answer" in read(run, BackfillError)
 
 
 @pytest.mark.parametrize(
