@@ -11,6 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StructType
 
 from backfill.api.errors import BackfillError, Problem
+from backfill.api.quantities import count
 
 
 def mismatches(given: pa.Schema, table: Schema, table_name: str) -> list[Problem]:
@@ -187,7 +188,8 @@ def _column(rows: pa.RecordBatch, place: int | None, field: pa.Field) -> pa.Arra
     )
     if not field.nullable and array.null_count:
         raise BackfillError(
-            f"{array.null_count} rows have no {field.name}, which the output table requires"
+            f"{field.name} is missing in {count(array.null_count, 'row')}, and the output table"
+            " requires it"
         )
     return array
 
@@ -260,7 +262,8 @@ def _filled(child: pa.Array, parents: pa.StructArray, field: pa.Field) -> pa.Arr
     missing = pc.sum(pc.and_(there, child.is_null())).as_py()
     if missing:
         raise BackfillError(
-            f"{missing} rows have no {field.name} within a column, which the output table requires"
+            f"{field.name} is missing within a column in {count(missing, 'row')}, and the output"
+            " table requires it"
         )
     if isinstance(child, pa.ExtensionArray):
         stored = pa.field(field.name, child.storage.type, nullable=False)

@@ -13,6 +13,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from backfill.api.errors import BackfillError, CanNotPublish
 from backfill.api.output import Output, PublishMode
+from backfill.api.quantities import count
 from backfill.api.spec import Window
 from backfill.iceberg.tables import Catalogs
 from backfill.outputs.commits import Overwrite, as_writer, commit_once, commit_produced
@@ -326,9 +327,9 @@ def final_files(
     rows = sum(file.record_count for file in files)
     if rows != staged.rows or staged.files not in (None, len(files)):
         raise CanNotPublish(
-            f"branch {result.branch} of {output.table} holds {rows:,} rows of output {output.name}"
-            f" (files: {len(files):,}), but {staged.rows:,}"
-            f" rows{'' if staged.files is None else f' (files: {staged.files:,})'} were staged;"
+            f"branch {result.branch} of {output.table} holds {count(rows, 'row')} of output"
+            f" {output.name} (files: {len(files):,}), but {count(staged.rows, 'row')}"
+            f"{'' if staged.files is None else f' (files: {staged.files:,})'} had been staged;"
             " start over with a new Backfill"
         )
     if staged.changes:
@@ -355,8 +356,8 @@ def _check_not_in_use(
     used = len(files) - len(unused.locations)
     if used:
         raise CanNotPublish(
-            f"{output.table} already holds {used:,} of the {len(files):,} files staged for output"
-            f" {output.name}: the result was published by hand, or the snapshot that"
+            f"{output.table} already holds {used:,} of the {count(len(files), 'file')} staged for"
+            f" output {output.name}: the result was published by hand, or the snapshot that"
             " published it has expired; publishing it again would double its rows"
         )
 

@@ -33,6 +33,7 @@ from pyiceberg.table.snapshots import (
 
 from backfill.api.errors import CanNotUndo
 from backfill.api.output import Output, PublishMode
+from backfill.api.quantities import count
 from backfill.api.spec import Window
 from backfill.iceberg.tables import Catalogs
 from backfill.outputs.commits import Overwrite, commit_once, commit_produced
@@ -209,9 +210,9 @@ class Undo:
                 if gone & {file.file_path for file in changed_files(table, snapshot)}
             ]
             raise CanNotUndo(
-                f"{len(gone):,} of the {len(added):,} files that were published to {self._name}"
-                f" were rewritten or removed since then: {_named(rewrote)}; correct the window with"
-                " another Backfill"
+                f"{len(gone):,} of the {count(len(added), 'file')} published to {self._name}"
+                f" {'was' if len(gone) == 1 else 'were'} rewritten or removed since then:"
+                f" {_named(rewrote)}; correct the window with another Backfill"
             )
 
     def _check_not_listed(self, table: Table, later: list[Snapshot]) -> None:
@@ -266,8 +267,8 @@ class Undo:
             lost = [path for path, found in zip(paths, exist, strict=True) if not found]
         if lost:
             raise CanNotUndo(
-                f"{len(lost):,} files that would be restored to {self._name} no longer exist:"
-                f" {', '.join(lost[:_MOST_NAMED])}"
+                f"{count(len(lost), 'file')} that would be restored to {self._name} no longer"
+                f" {'exists' if len(lost) == 1 else 'exist'}: {', '.join(lost[:_MOST_NAMED])}"
             )
 
     def _try(self) -> None:

@@ -14,6 +14,7 @@ from pyiceberg.types import DoubleType, FloatType, IcebergType, PrimitiveType, S
 
 from backfill.api.errors import BadInput, CanNotPublish, Problem
 from backfill.api.output import Output
+from backfill.api.quantities import count
 from backfill.iceberg.tables import near
 from backfill.outputs.replaced import read_rows
 from backfill.outputs.result import Result
@@ -67,10 +68,10 @@ def replaced_rows(table: Table, output: Output, result: Result, window: WindowRo
     )
     if keys.repeated:
         raise CanNotPublish(
-            f"{keys.repeated:,} rows of the result for {output.table} have the same"
-            f" {', '.join(output.keys)} as another row, so it is unknown which of them replaces the"
-            " table's; start over with a new Backfill whose outputs[].keys identify the program's"
-            " rows"
+            f"{count(keys.repeated, 'row')} of the result for {output.table}"
+            f" {'has' if keys.repeated == 1 else 'have'} the same {', '.join(output.keys)} as"
+            " another row, so it is unknown which of them replaces the table's; start"
+            " over with a new Backfill whose outputs[].keys identify the program's rows"
         )
     return KeyedRows(output, window, keys)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from backfill.api.quantities import count
 from backfill.planning.files import Int64s
 from backfill.planning.partition_files import Continuous, Gap, PartitionFiles, Place
 
@@ -108,7 +109,10 @@ def check_offsets(
         return Offsets(notes=(_SEVERAL.format(several),))
     doubled = sum(each.doubled for each in found)
     notes = (
-        [f"at least {doubled:,} rows have the Kafka offset of another row"]
+        [
+            f"at least {count(doubled, 'row')} {'has' if doubled == 1 else 'have'} the Kafka"
+            " offset of another row"
+        ]
         if doubled and not dropped
         else []
     )

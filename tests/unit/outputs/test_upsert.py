@@ -105,7 +105,7 @@ def test_a_key_that_the_result_has_twice_is_not_published(lake: Catalog) -> None
         CanNotPublish, match=r"^2 rows of the result .* have the same id as another"
     ):
         publish(BY_ID, RESULT, WINDOW, base)
-    with pytest.raises(CanNotPublish, match=r"^1 rows of the result .* have the same ts, id"):
+    with pytest.raises(CanNotPublish, match=r"^1 row of the result .* has the same ts, id"):
         publish(BY_ID_AND_TIME, RESULT, WINDOW, base)
     with pytest.raises(
         CanNotPublish, match=r"^2 rows of the result .* have the same id as another"

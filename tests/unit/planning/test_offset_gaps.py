@@ -139,9 +139,8 @@ def test_what_is_left_out_and_repeated_is_found(
     assume(gaps <= 5 or 2 * gaps <= len(files))
     assert sum(gap.end - gap.start for gap in found.gaps) == lost
     assert (found.continuous != ()) == (lost == 0)
-    assert found.notes == (
-        (f"at least {twice:,} rows have the Kafka offset of another row",) if twice else ()
-    )
+    rows = "1 row has" if twice == 1 else f"{twice:,} rows have"
+    assert found.notes == ((f"at least {rows} the Kafka offset of another row",) if twice else ())
 
 
 HOUR = 1_000

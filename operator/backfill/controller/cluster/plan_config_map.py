@@ -16,6 +16,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError, BadInput, PlanCorrupt, Problem, first_line
 from backfill.api.job_report import MOST_RESULT_BYTES
 from backfill.api.json_text import read_json_text
+from backfill.api.quantities import count
 from backfill.controller.cluster.production import read_production
 from backfill.kube.cache import owner_uid
 from backfill.kube.client import Cluster
@@ -222,8 +223,9 @@ def _without_history(production: Manifest) -> Manifest:
 
 def _too_large(header: PlanHeader, size: int) -> Problem:
     message = (
-        f"the plan has {header.steps:,} steps of {len(header.sources)} sources; its compressed"
-        f" header has {size:,} bytes, more than the {MOST_BYTES:,} that fit into a ConfigMap"
+        f"the plan has {count(header.steps, 'step')} of {count(len(header.sources), 'source')};"
+        f" its compressed header has {size:,} bytes, more than the {MOST_BYTES:,} that fit into a"
+        " ConfigMap"
     )
     return Problem(
         "",

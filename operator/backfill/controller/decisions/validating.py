@@ -2,6 +2,7 @@
 
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.output import Output
+from backfill.api.quantities import count
 from backfill.api.redaction import redact
 from backfill.api.status import Comparison, OutputStatus
 from backfill.api.validation import (
@@ -85,5 +86,6 @@ def validated(output: Output, status: OutputStatus) -> str:
         if wanted is not None and not reaches(compared, wanted.min_match)
         else ""
     )
-    told = f"{output.name}: {status.match} % of {rows:,} rows match {other}{details}"
+    match = f"{count(rows, 'row')} {'matches' if rows == 1 else 'match'} {other}"
+    told = f"{output.name}: {status.match} % of {match}{details}"
     return "; ".join((", ".join(filter(None, (told, least))), f"report: {compared.report}"))

@@ -90,7 +90,8 @@ def _about(document: Mapping[str, Any]) -> str:
 def _verdict(document: Mapping[str, Any]) -> str:
     rows, least = document["rows"], document["validate"]["minMatch"]
     compared = sum(rows[kind] for kind in ("matching", "different", "missing", "extra"))
-    caption = f"{document['match']} % of {compared:,} rows match {side_in_words(document)}"
+    did = f"{in_words(compared, 'row')} {'matches' if compared == 1 else 'match'}"
+    caption = f"{document['match']} % of {did} {side_in_words(document)}"
     short = "" if document["reachesMinMatch"] else " short"
     limit = "below" if short else "not below"
     return f'<p class="verdict{short}">{_text(caption)}, {limit} minMatch ({_text(least)} %).</p>'

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from backfill.api.errors import BackfillError
+from backfill.api.quantities import count
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _FORMAT = "v1"
@@ -94,8 +95,8 @@ def sources_of(entry: str, steps: int) -> list[str]:
             ) from None
         if step != steps + 1:
             raise BackfillError(
-                f"the checkpoint has read {step} steps of {name}, and history has {steps} and a"
-                " flush"
+                f"the checkpoint has read {count(step, 'step')} of {name}, and history has {steps}"
+                " and a flush"
             )
         names.append(name)
     return names

@@ -125,6 +125,12 @@ def test_a_result_that_matches_is_published() -> None:
     )
 
 
+def test_a_single_row_is_not_counted_in_the_plural() -> None:
+    decision = decide(observed(backfill(settled(compared(matching=1)), outputs=[output()])))
+    told = condition(decision, ConditionType.VALIDATED)
+    assert told.message == "counts: 100 % of 1 row matches production; report: /work/r.json"
+
+
 def test_a_result_that_does_not_match_waits_and_says_what_differs() -> None:
     found = compared(matching=990, different=7, missing=2, extra=1)
     decision = decide(observed(backfill(settled(found), outputs=[output()])))

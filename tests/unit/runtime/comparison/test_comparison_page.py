@@ -109,6 +109,8 @@ def test_a_reader_is_told_the_share_and_what_follows_from_it(tmp_path: Path) -> 
     assert "99.9 % of 1,000 rows match production, below minMatch (99.95 %)." in text
     text = written(compared(h3=Counts(999, 1)), tmp_path, minMatch="99.9")
     assert "99.9 % of 1,000 rows match production, not below minMatch (99.9 %)." in text
+    text = written(compared(h3=Counts(1)), tmp_path)
+    assert "100 % of 1 row matches production" in text
     text = written(Found(), tmp_path)
     assert "100 % of 0 rows match production" in text
     text = written(compared(h2=Counts(5, 1), h3=Counts(5, 0, 1, 1)), tmp_path)
