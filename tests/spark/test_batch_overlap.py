@@ -103,7 +103,7 @@ def test_an_analysis_with_a_wrong_rule_ends_the_run(
         assert unsupported(error).reason == "BatchResultsDiffer"
         (problem,) = error.problems
         assert (problem.field, problem.fix) == ("spec.execution", "write Streaming")
-        differ = "not the same in the two batch jobs that have computed them"
+        differ = "differ between the two batch jobs that computed them"
         assert (differ if committed else f"{differ}: at 2024-03-0") in problem.message
         committed.append(run.run.tracker.queries[0].sources[0].committed)
         assert committed[-1] < backfill.header.steps
@@ -260,7 +260,7 @@ def test_sessions_that_are_computed_twice_are_the_same(
     assert len(runner._spans) > 2
     assert all(first.after_us + second.before_us for first, second in pairwise(runner._spans))
     assert max(span.session_us for span in runner._spans) > 7 * HOUR_US, "one was read further"
-    assert "not the same" not in caplog.text
+    assert "differ between" not in caplog.text
     rows = lake.load_table(visitors.table).scan().to_arrow()
     whole = over_batch(frame, lambda _source: spark.createDataFrame(rows))
     # Spark would apply a condition on the start of a session to its rows
@@ -294,7 +294,7 @@ def test_a_wrong_rule_for_sessions_ends_the_run(
     run = BatchRun(backfill)
     error = run.finish(run.prepared(frame, visitors.results, "at"))
     assert isinstance(error, UnsupportedProgram)
-    assert "not the same in the two batch jobs" in str(error)
+    assert "differ between the two batch jobs" in str(error)
 
 
 def test_rows_that_arrive_late_explain_what_differs(

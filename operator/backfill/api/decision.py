@@ -30,7 +30,7 @@ DECISION_KIND: Final = "BackfillDecision"
 
 
 class BackfillDecisionSpec(Model):
-    """What is decided, by whom and why. Cannot change."""
+    """The decision, who made it and why. Cannot change."""
 
     backfill: Name
     """Name of the Backfill."""
@@ -64,7 +64,7 @@ class BackfillDecision(Model):
     approved or rejected once; for ``Undo`` it is ``undo-``, the result, ``-`` and a number.
     """
     spec: BackfillDecisionSpec
-    """What is decided."""
+    """The decision."""
 
 
 def result_id(uid: str, status: BackfillStatus) -> str:

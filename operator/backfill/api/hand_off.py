@@ -78,7 +78,7 @@ class HandedOverSource(Model):
     name: InputName
     """Name of the source."""
     topic: Annotated[_Shown, Field(max_length=1024)]
-    """Kafka topic in which the source continues."""
+    """Kafka topic from which the source continues."""
     partitions: _Count = 0
     """Number of partitions of the topic."""
     offsets: Annotated[dict[str, _Count], Field(max_length=MOST_SHOWN_PARTITIONS)] = Field(

@@ -218,7 +218,7 @@ class BackfillSpec(Model):
     allowed_effects: Annotated[tuple[Effect, ...], Field(max_length=MOST_EFFECTS)] = ()
     """Side effects that functions of ``foreachBatch`` may have besides writing DataFrames. Allowed
     effects happen for real: for every batch, and again when a batch is repeated after a failure.
-    ``Connections``: the driver's Python code connects to other hosts or sends to them.
+    ``Connections``: the driver's Python code opens connections or sends data to other hosts.
     ``ForeachPartition``: ``foreach``, ``foreachPartition`` and the ``saveAs`` methods of RDDs.
     ``Jvm``: the function uses Spark's JVM directly, for example for JDBC. ``Processes``: the driver
     starts other processes. ``Statements``: SQL statements that write or define something. Default:

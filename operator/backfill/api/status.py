@@ -90,11 +90,11 @@ class Comparison(Model):
     values.
     """
     missing: CompareCount = 0
-    """Number of rows that only production, or the reference, has."""
+    """Number of rows found only in production or the reference."""
     extra: CompareCount = 0
-    """Number of rows that only the result has."""
+    """Number of rows found only in the result."""
     duplicate_keys: CompareCount = 0
-    """Number of keys that production, or the reference, has more than once."""
+    """Number of keys that occur more than once in production or the reference."""
     reference: TableName | None = None
     """Reference table that the result was compared with; unset if that was production."""
     snapshot_id: int | None = None
@@ -346,7 +346,7 @@ class DecisionStatus(Model):
     result: ResultId
     """The result that the decision is about."""
     by: Annotated[str, Field(max_length=1024)]
-    """Who decided."""
+    """User who made the decision."""
     by_verified: bool = False
     """Whether the API server has verified ``by``. If not, it is what the client claimed."""
     at: Time

@@ -279,7 +279,9 @@ def _refuse_changes(
     )
     changes = spec_difference(stored.spec, wanted.spec) if stored.status.plan_id else []
     if changes:
-        changes.append(Problem("", f"{name} is planned already and its input cannot change", fix))
+        changes.append(
+            Problem("", f"{name} is already planned; its input can no longer change", fix)
+        )
     other = program_difference(store.application(), application) if stored.status.attempts else []
     if other:
         other.append(Problem("", f"{name} has begun already and its program cannot change", fix))

@@ -83,8 +83,8 @@ _ASSIGNMENT_COLUMNS: Final = (
 )
 _DECISION_COLUMNS: Final = (
     Column("Backfill", ".spec.backfill", "Name of the Backfill."),
-    Column("Decision", ".spec.decision", "What is decided."),
-    Column("By", ".spec.by", "Who decided."),
+    Column("Decision", ".spec.decision", "The decision: Approve, Reject or Undo."),
+    Column("By", ".spec.by", "User who made the decision."),
     Column("Reason", ".spec.reason", "Why."),
     _AGE,
 )

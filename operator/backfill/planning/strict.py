@@ -8,9 +8,11 @@ later one. Finding these offsets takes one pass over three columns of the files,
 second pass determines exactly what each row group contributes to each step.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.api.quantities import format_duration
 from backfill.iceberg.failures import reason
 from backfill.iceberg.timestamps import Ticks
 from backfill.iceberg.written import Columns, Written, columns_of, path_to
@@ -135,10 +138,13 @@ def check_disorder(proof: Proof, inputs: PlanInputs) -> None:
     """
     if proof.greatest_disorder_us <= inputs.allowed_lateness_us:
         return
+    disorder, allowed = (
+        format_duration(timedelta(milliseconds=math.ceil(us / 1_000)))
+        for us in (proof.greatest_disorder_us, inputs.allowed_lateness_us)
+    )
     message = (
-        "reading each Kafka partition in offset order reads rows"
-        f" {proof.greatest_disorder_us / 1e6:g} seconds after rows that arrived later;"
-        f" allowed are {inputs.allowed_lateness_us / 1e6:g}"
+        f"reading each Kafka partition in offset order puts rows up to {disorder} out of order;"
+        f" allowedLateness is {allowed}"
     )
     fixes = "give a longer allowedLateness", "choose ordering.policy WithinLateness"
     if any(source.drop_duplicates for source in inputs.sources):

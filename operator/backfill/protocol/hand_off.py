@@ -63,7 +63,7 @@ class HandOffSource(Model):
     source: InputName
     """Name of the source."""
     topic: Annotated[str, Field(max_length=249)]
-    """Kafka topic in which the source continues."""
+    """Kafka topic from which the source continues."""
     partitions: Count
     """Number of partitions of the topic."""
     offsets: Annotated[

@@ -56,7 +56,10 @@ def _refused(place: Place, given: ForCluster, backfill: Backfill) -> list[Proble
         changes = spec_difference(there.spec, backfill.spec) if there.status.plan_id else []
         fix = f"start over with: {place.command('cancel', name)}, or give it another metadata.name"
         return (
-            [*changes, Problem("", f"{name} is planned already and its input cannot change", fix)]
+            [
+                *changes,
+                Problem("", f"{name} is already planned; its input can no longer change", fix),
+            ]
             if changes
             else []
         )

@@ -222,8 +222,7 @@ def _unknown_fields(overrides: Overrides, where: str) -> Iterator[Problem]:
                 yield Problem(
                     f"{where}.{role}.{field}",
                     "is not a field for this Spark operator",
-                    f"write what belongs to a pod below {_TEMPLATE}; the other fields are"
-                    f" {', '.join(known)}",
+                    f"set pod fields under {_TEMPLATE}; allowed fields here: {', '.join(known)}",
                 )
 
 

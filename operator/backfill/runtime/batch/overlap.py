@@ -27,7 +27,7 @@ from pyspark.sql.types import DateType
 
 from backfill import __version__
 from backfill.api.errors import BatchResultsDiffer, Problem
-from backfill.api.quantities import format_time, from_us
+from backfill.api.quantities import count, format_time, from_us
 from backfill.runtime.batch.certain import Lasting, certain_columns, lasting
 from backfill.runtime.batch.spans import Span
 from backfill.runtime.catalyst import analyzed, clock_pattern, column_of, elements, id_of
@@ -157,8 +157,8 @@ class OverlapCheck:
             else:
                 raise self._differ(strip, other.span, span)
             _log.warning(
-                "results of the query %s from %s to %s are not the same in both batch jobs that"
-                " have computed them: %s",
+                "results of the query %s from %s to %s differ between the two batch jobs that"
+                " computed them: %s",
                 self._query,
                 *_in_words(strip),
                 why,
@@ -204,8 +204,8 @@ class OverlapCheck:
         return BatchResultsDiffer(
             Problem(
                 "spec.execution",
-                '"Batch" gives wrong results for the query {}: those from {} to {} are not the same'
-                " in the two batch jobs that have computed them{}".format(
+                '"Batch" gives wrong results for the query {}: results from {} to {} differ'
+                " between the two batch jobs that computed them{}".format(
                     self._query, *_in_words(strip), examples
                 ),
                 "write Streaming",
@@ -222,7 +222,7 @@ class OverlapCheck:
             "at_us", *(F.coalesce(rows[0], F.lit(0)) for rows in (one, other))
         )
         return ", ".join(
-            f"at {format_time(from_us(at_us))} {rows:,} and {others:,} rows"
+            f"at {format_time(from_us(at_us))} {rows:,} and {count(others, 'row')}"
             for at_us, rows, others in differ.orderBy("at_us").limit(_EXAMPLES).collect()
         )
 

@@ -179,8 +179,8 @@ def check_times_fit(field: str, topic: str, starting_us: int, kafka: Mapping[int
         raise InvalidPlanInput(
             Problem(
                 field,
-                f"no record of topic {topic} has a timestamp from {describe_us(starting_us)} on,"
-                " and history has rows since then",
+                f"topic {topic} has no record at or after {describe_us(starting_us)}, but history"
+                " has rows after it",
                 "name the column with the timestamps of records in kafka.timestampColumn, or give"
                 " handOff.startingTimestampMargin more time; check that the table was filled from"
                 " this topic",

@@ -144,7 +144,7 @@ def _retention(jvm: Any, admin: Any, topic: str) -> Retention:
     try:
         config = admin.describeConfigs(resources).all().get().get(resource)
     except Py4JJavaError as error:
-        _log.info("Kafka does not say how long it keeps topic %s: %s", topic, _cause(error))
+        _log.info("the retention of topic %s cannot be read: %s", topic, _cause(error))
         return Retention(None, limited_by_size=False)
     policy = _value(config, _CLEANUP)
     if policy is not None and "delete" not in policy:

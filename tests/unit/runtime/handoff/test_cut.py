@@ -232,7 +232,7 @@ def test_times_fit_where_a_partition_has_records_since_then_or_none_holds_any(
 
 def test_times_do_not_fit_where_all_records_are_older() -> None:
     kafka = {0: Held(0, 20, 20), 1: Held(5, 5, 5)}
-    with pytest.raises(InvalidPlanInput, match="no record of topic events has a timestamp from"):
+    with pytest.raises(InvalidPlanInput, match="topic events has no record at or after"):
         check_times_fit(FIELD, "events", 1_000, kafka)
 
 

@@ -282,7 +282,7 @@ REFUSALS = {
     "without a Kafka partition or offset": lambda asked, rows: any(
         None in row.kafka for table in asked.tables for row in table.rows
     ),
-    "after rows that arrived later": lambda asked, rows: asked.policy is OrderingPolicy.STRICT,
+    "out of order; allowedLateness is": lambda asked, rows: asked.policy is OrderingPolicy.STRICT,
 }
 """What planning may refuse, and when."""
 
