@@ -223,7 +223,7 @@ def _by_rows(
             missing.append(_hole(stretch))
     if not (goes_on or promised or missing or unknown) and arrivals.rows < _FEW_ROWS:
         unknown.append(
-            "no row arrived at or after the end of what is read, and there are too few rows to tell"
+            "no row arrived at or after the end of what is read, and there are too few rows to say"
             " whether more are to come"
         )
     return missing, unknown

@@ -182,8 +182,8 @@ def _check_offsets(
             )
     if seen.partial > MOST_CHUNKS:
         raise NotExtended(
-            f"the Kafka offsets of what was appended to {name} are too far apart to tell whether"
-            " rows are there twice"
+            f"the Kafka offsets of what was appended to {name} are too far apart to find rows"
+            " that occur twice"
         )
     for partition in sorted(known):
         due = after_plan.get(partition, starts.get(partition, 0))

@@ -133,7 +133,7 @@ def test_days_that_are_compacted_can_not_tell() -> None:
 def test_too_few_rows_can_not_tell_whether_more_are_to_come() -> None:
     found = checked([(0, HOUR, 5), (5 * HOUR, 6 * HOUR, 5)], 8 * HOUR, after=False)
     assert found.complete is None
-    assert "too few rows to tell" in found.unknown[0]
+    assert "too few rows to say" in found.unknown[0]
 
 
 def test_a_hole_is_found_with_its_rows() -> None:

@@ -221,7 +221,7 @@ class SessionWatch:
             span.steps.start + 1,
             span.steps.stop,
             timedelta(microseconds=self._query.first_us if read else span.session_us),
-            f"results from {format_time(from_us(closed_us))} on are left open, since it may go on"
+            f"results from {format_time(from_us(closed_us))} on are left open, as it may continue"
             if read
             else f"rows are read for sessions of up to {timedelta(microseconds=wider_us)}",
         )
