@@ -37,6 +37,7 @@ from backfill.controller.cluster.job_pods.packed_jobs import decode_end, decode_
 from backfill.controller.cluster.plan_config_map import application_of
 from backfill.controller.driver import DriverState
 from backfill.controller.jobs.job import Job, JobState, job_kind
+from backfill.controller.jobs.kinds.discard import DiscardJob
 from backfill.controller.jobs.messages import LOG_LINES, failed, log_text, with_message
 from backfill.controller.jobs.pool import JobUsage
 from backfill.kube.cache import Cache, uid_of
@@ -362,7 +363,9 @@ class PodJobs:
         if end.error is not None and backfill is not None:
             self._log(pod, backfill, end.job, end.error)
         if there is not None:
-            self._remove(POD, self._shared.pods, there)
+            # after a discard the Backfill is removed, and nobody should find a pod of it then
+            at_once = isinstance(end.job, DiscardJob) and end.phase == "Done"
+            self._remove(POD, self._shared.pods, there, grace_seconds=0 if at_once else None)
         return end
 
     def _log(self, pod: Key, backfill: Backfill, job: Job, error: Exception) -> None:
@@ -416,7 +419,14 @@ class PodJobs:
             if left is not None:
                 self._remove(resource, cache, left)
 
-    def _remove(self, resource: Resource, cache: Cache, manifest: Manifest) -> None:
+    def _remove(
+        self,
+        resource: Resource,
+        cache: Cache,
+        manifest: Manifest,
+        *,
+        grace_seconds: int | None = None,
+    ) -> None:
         """Deletes an object. A failure does not fail another job: what is left is deleted before
         the next job, or together with the Backfill.
         """
@@ -426,7 +436,9 @@ class PodJobs:
             if resource is JOB_REPORT:
                 self._cluster.delete(CONFIG_MAP, *key)
             with suppress(ConflictError):  # by now another object has its name
-                self._cluster.delete(resource, *key, uid=uid_of(manifest))
+                self._cluster.delete(
+                    resource, *key, uid=uid_of(manifest), grace_seconds=grace_seconds
+                )
             self._fetched(resource, cache, key)
         except ClusterError as error:
             _LOG.warning(
