@@ -26,11 +26,12 @@ from backfill.planning.duplicates import (
     kafka_positions,
     without_duplicates,
 )
-from backfill.planning.layout import check_promises, lay_out
+from backfill.planning.layout import lay_out
 from backfill.planning.metadata.appended import appends, changes_since, with_all_appended
 from backfill.planning.metadata.pinning import PinnedTable, pin
 from backfill.planning.metadata.protection import protect
 from backfill.planning.offsets import MARKERS, in_words
+from backfill.planning.ordering import check_promises
 from backfill.planning.partition_files import Gap
 from backfill.planning.plan import (
     HEADER_FILE,

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from backfill.api.errors import BackfillError, InvalidPlanInput, Problem
+from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import format_duration, from_us
 from backfill.api.spec import OrderingPolicy
-from backfill.iceberg.timestamps import describe_us, ticks_of
+from backfill.iceberg.timestamps import describe_us
 from backfill.planning.files import SourceFiles
+from backfill.planning.ordering import check_promises, step_limits
 from backfill.planning.pieces import Pieces, ReadRange, join, row_groups, whole_files, worth_opening
-from backfill.planning.plan import PlanHeader, PlanInputs, Proof, SourceTotals
+from backfill.planning.plan import PlanHeader, PlanInputs, SourceTotals
 from backfill.planning.proof import prove
 from backfill.planning.reading import ReadSources
 from backfill.planning.splits import (
@@ -26,13 +27,7 @@ from backfill.planning.splits import (
     share_between_tasks,
     without_empty_steps,
 )
-from backfill.planning.steps import (
-    ANY_REACH_US,
-    MAX_STEPS,
-    StepLimits,
-    TooManyStepsError,
-    make_steps,
-)
+from backfill.planning.steps import MAX_STEPS, StepLimits, TooManyStepsError, make_steps
 from backfill.planning.strict import check_disorder, place_strictly, with_offsets
 
 
@@ -78,44 +73,6 @@ def lay_out(read: ReadSources, inputs: PlanInputs) -> tuple[PlanHeader, pa.Table
         warnings=tuple(read.warnings),
     )
     return header, splits
-
-
-def step_limits(inputs: PlanInputs) -> StepLimits:
-    """The limits of the plan's steps."""
-    finer = any(
-        ticks_of(source.timestamp_type, source.timestamp_unit).finer_than_us
-        for source in inputs.sources
-    )
-    reach = {
-        OrderingPolicy.WITHIN_LATENESS: inputs.allowed_lateness_us - finer,
-        OrderingPolicy.EXACT: -1,
-        OrderingPolicy.STRICT: -1,
-        OrderingPolicy.UNORDERED: ANY_REACH_US,
-    }[inputs.policy]
-    return StepLimits(
-        max(inputs.max_misalignment_us // 2, 1), inputs.target_step_bytes, reach, inputs.read_end_us
-    )
-
-
-def check_promises(proof: Proof, inputs: PlanInputs) -> None:
-    """Checks the promises of a plan, which never fails unless planning has a defect.
-
-    Raises:
-        BackfillError: a promise is broken; with the numbers.
-    """
-    if inputs.policy is OrderingPolicy.UNORDERED:
-        return
-    lateness = 0 if inputs.policy is OrderingPolicy.EXACT else inputs.allowed_lateness_us
-    if proof.greatest_disorder_us > lateness:
-        raise BackfillError(
-            f"the plan is wrong: disorder {proof.greatest_disorder_us} µs, allowed {lateness} µs"
-        )
-    limit = inputs.max_misalignment_us + lateness
-    if proof.greatest_misalignment_us > limit:
-        raise BackfillError(
-            f"the plan is wrong: misalignment {proof.greatest_misalignment_us} µs,"
-            f" allowed {limit} µs"
-        )
 
 
 def _pieces(opener: Opener, limits: StepLimits) -> Pieces:

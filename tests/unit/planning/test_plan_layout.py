@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_files import Groups, made_inputs, made_source, read_sources, rows_of, rows_wanted
 
-from backfill.api.errors import BackfillError, InvalidPlanInput
+from backfill.api.errors import InvalidPlanInput
 from backfill.api.spec import OrderingPolicy
-from backfill.planning.layout import check_promises, lay_out
-from backfill.planning.plan import PlanHeader, Proof
+from backfill.planning.layout import lay_out
+from backfill.planning.plan import PlanHeader
 
 START, END = 1_000, 2_000
 NAMES = ("a", "b")
@@ -202,11 +202,3 @@ def test_files_that_only_reach_around_the_range_leave_nothing_to_read() -> None:
     files, _ = made_source("a", [[[START - 1], [END]]])
     with pytest.raises(InvalidPlanInput, match="some of their files have older and newer ones"):
         lay_out(read_sources([files]), made_inputs(START, END, [files]))
-
-
-def test_a_plan_that_breaks_its_promises_is_never_used() -> None:
-    inputs = made_inputs(START, END, [])
-    with pytest.raises(BackfillError, match="disorder 11 µs, allowed 10 µs"):
-        check_promises(Proof(greatest_disorder_us=11, greatest_misalignment_us=0), inputs)
-    with pytest.raises(BackfillError, match="misalignment 111 µs, allowed 110 µs"):
-        check_promises(Proof(greatest_disorder_us=0, greatest_misalignment_us=111), inputs)
