@@ -314,6 +314,8 @@ def _outcome_of(query: str, error: Exception | None) -> Outcome:
         return failed(f"the query {query} was stopped from outside")
     if isinstance(error, UnsupportedProgram):
         return unsupported(error)
+    if isinstance(error, ResultLost):  # of spans, which commit in this process
+        return result_lost(error)
     cause = cause_of(error)
     lasting = (
         (Reason.INVALID_INPUT, cause)

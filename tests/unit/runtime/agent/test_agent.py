@@ -486,6 +486,15 @@ def test_a_query_that_finds_rows_or_results_wrong_is_not_tried_again(
     )
 
 
+def test_a_result_that_is_lost_when_batch_jobs_commit_is_not_tried_again(driver: Driver) -> None:
+    driver.start_query()
+    driver.handle.error = ResultLost("the staged result of output summary was dropped")
+    driver.handle.isActive = False
+    end = driver.ended()
+    assert (end.phase, end.reason) == ("Failed", "ResultLost")
+    assert end.message == "the staged result of output summary was dropped"
+
+
 def test_an_application_that_waits_without_reading_a_source_is_not_supported(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
