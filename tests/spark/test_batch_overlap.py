@@ -333,6 +333,7 @@ def test_only_what_follows_from_the_rows_is_compared(spark: SparkSession) -> Non
     ]  # fmt: skip
     assert compared(windows.agg(F.avg("id").alias("a")).where("a > 1"), "window.start") == []
     assert compared(rows.dropDuplicates(["id", "t"])) == ["id", "t"]
+    assert compared(rows.dropDuplicates(["id", "t"]), "T") == ["id", "t"]
     # of texts that are equal any may stand for its group
     named = rows.select("t", F.collate(F.col("tags")[0], "UTF8_LCASE").alias("name"))
     names = F.collate("name", "UTF8_BINARY")

@@ -44,6 +44,7 @@ from backfill.runtime.queries.logical_plan import (
     session_window,
 )
 from backfill.runtime.source.data_source import FORMAT as SOURCE_FORMAT
+from backfill.runtime.source.timestamp_columns import places_of
 
 _WINDOW = "spark.timeWindow"
 _START, _END = ("start",), ("end",)
@@ -340,15 +341,14 @@ class _Analysis:
             (node,) = below
 
     def _times_of_result(self, plan: JavaObject, rows: _Rows, column: str) -> Mapping[int, Range]:
-        found = [
-            (attribute, tuple(column[len(name) + 1 :].split(".")) if column != name else ())
-            for attribute in elements(plan.output())
-            if column == (name := str(attribute.name())) or column.startswith(f"{name}.")
-        ]
+        output = elements(plan.output())
+        names = [str(attribute.name()) for attribute in output]
+        found = places_of(column, names)
         if len(found) != 1:
             few = "no" if not found else "more than one"
             raise _Refused(f"the query's result has {few} column {column}, its timestampColumn")
-        attribute, path = found[0]
+        attribute, below = output[found[0]], column[len(names[found[0]]) + 1 :]
+        path = _path_in(attribute.dataType(), tuple(below.split(".")) if below else ())
         kind = _type_at(attribute.dataType(), path)
         if kind not in TIME_TYPES:
             raise _Refused(f"{column}, the output's timestampColumn, is a {kind}, not a timestamp")
@@ -918,6 +918,18 @@ def _hulls(times: Iterable[Mapping[int, Range]]) -> dict[int, Range]:
 def _is_table_function(node: JavaObject) -> bool:
     """A Python table function may keep state from row to row."""
     return "UDTF" in kind_of(node.generator())
+
+
+def _path_in(kind: JavaObject, path: tuple[str, ...]) -> tuple[str, ...]:
+    """The path to a field by the names that it has there; as it is where there is none."""
+    if not path or kind.typeName() != "struct":
+        return path
+    names = list(kind.fieldNames())
+    places = places_of(path[0], names)
+    if len(places) != 1:
+        return path
+    name = names[places[0]]
+    return (name, *_path_in(kind.apply(name).dataType(), path[1:]))
 
 
 def _type_at(kind: JavaObject, path: tuple[str, ...]) -> str:

@@ -237,10 +237,11 @@ def compared_columns(spark: SparkSession, plan: JavaObject, column: str) -> list
     """The places of those columns of a query's results in which two spans must find the same; none
     if they may differ even in their time, which is ``column``, or in number.
     """
-    found = certain_columns(plan, clock_pattern(spark))
-    timed = any(f"{column}.".startswith(f"{each.name()}.") for each in found)
-    certain = set(map(id_of, found)) if timed else set()
-    return [place for place, each in enumerate(elements(plan.output())) if id_of(each) in certain]
+    certain = set(map(id_of, certain_columns(plan, clock_pattern(spark))))
+    output = elements(plan.output())
+    found = [place for place, each in enumerate(output) if id_of(each) in certain]
+    times = timestamp_columns.places_of(column, [str(each.name()) for each in output])
+    return found if not set(times).isdisjoint(found) else []
 
 
 def _digest(spark: SparkSession, plan: JavaObject, column: str, places: Sequence[int]) -> int:

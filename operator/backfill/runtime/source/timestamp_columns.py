@@ -1,5 +1,7 @@
 """Finds columns of a source's frame, and converts timestamps."""
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType, TimestampNTZType, TimestampType
@@ -23,14 +25,28 @@ def column_of(frame: DataFrame, name: str) -> tuple[Column, DataType]:
 
 def find_column(struct: StructType, name: str) -> tuple[list[str], DataType] | None:
     """The path to a column, and its type. A dot may lead into a struct, or be part of a name."""
-    for field in struct.fields:
-        if field.name == name:
+    for place in places_of(name, struct.names):
+        field = struct.fields[place]
+        if len(field.name) == len(name):
             return [field.name], field.dataType
-        if name.startswith(f"{field.name}.") and isinstance(field.dataType, StructType):
-            below = find_column(field.dataType, name.removeprefix(f"{field.name}."))
+        if isinstance(field.dataType, StructType):
+            below = find_column(field.dataType, name[len(field.name) + 1 :])
             if below is not None:
                 return [field.name, *below[0]], below[1]
     return None
+
+
+def places_of(column: str, names: Sequence[str]) -> list[int]:
+    """Which of these are names of a column, or of a struct in which it may be. Names that differ
+    only in case count where none is the same, as for the sink and for Spark.
+    """
+    begins = [
+        (place, name, column[: len(name)])
+        for place, name in enumerate(names)
+        if column[len(name) : len(name) + 1] in {"", "."}
+    ]
+    exactly = [place for place, name, begin in begins if begin == name]
+    return exactly or [place for place, name, begin in begins if begin.lower() == name.lower()]
 
 
 def microseconds(value: Column, kind: DataType, unit: str | None = None) -> Column:
