@@ -20,6 +20,12 @@ small part.
 """
 _LEAST_TIMES_OVERLAP = 10
 """How many times longer than what it shares with its neighbours a span should be."""
+_TIMES_LARGER = 10
+"""How many times larger than three full steps a span becomes for that."""
+_TIMES_OVERLAP_OF_LARGE = 2
+"""How many times longer than what it shares with its neighbours a larger one has to be: more is
+read twice, but what is lost with a span that is killed, and the time between commits, stay smaller.
+"""
 _STRIPS = 50
 """What a span computes twice, to compare it with the span before it, is this many times shorter
 than it is.
@@ -88,7 +94,7 @@ def row_wise_spans(header: PlanHeader, sources: Iterable[str], committed: int) -
     read = sorted(sources)
     return [
         Span(steps, dict.fromkeys(read, steps))
-        for steps in _packed(header, read, committed, lambda _begin, _end: True)
+        for steps in _packed(header, read, committed, lambda _begin, _end, _large: True)
     ]
 
 
@@ -118,11 +124,12 @@ def spans_of_time(
         closed_us: results of the window from this time on are left open.
     """
 
-    def may_end(begin: int, end: int) -> bool:
+    def may_end(begin: int, end: int, large: bool) -> bool:
         start_us, end_us = _cut_us(header, begin), _cut_us(header, end)
         both = _arrived(end_us, end_us, around).values()
         shared_us = max(end - first for first, end in both)
-        return start_us + _LEAST_TIMES_OVERLAP * shared_us <= end_us < closed_us
+        times = _TIMES_OVERLAP_OF_LARGE if large else _LEAST_TIMES_OVERLAP
+        return start_us + times * shared_us <= end_us < closed_us
 
     spans = []
     for steps in _packed(header, sorted(around), committed, may_end):
@@ -212,17 +219,18 @@ def _cut_us(header: PlanHeader, step: int) -> int:
 
 
 def _packed(
-    header: PlanHeader, sources: list[str], first: int, may_end: Callable[[int, int], bool]
+    header: PlanHeader, sources: list[str], first: int, may_end: Callable[[int, int, bool], bool]
 ) -> Iterator[range]:
-    """The steps from ``first`` on, in runs of three full steps where a run may begin and end
-    there.
+    """The steps from ``first`` on, in runs of three full steps where a run may begin and end there,
+    which ``may_end`` says, also by whether it is many times larger.
     """
     each = [source.step_bytes for source in header.sources if source.name in sources]
     sizes = [sum(step) for step in zip(*each, strict=True)]
     most = _FULL_STEPS * header.inputs.target_step_bytes
     begin, size = first, 0
     for step in range(first, header.steps):
-        if step > begin and size + sizes[step] > most and may_end(begin, step):
+        large = size > _TIMES_LARGER * most
+        if step > begin and size + sizes[step] > most and may_end(begin, step, large):
             yield range(begin, step)
             begin, size = step, 0
         size += sizes[step]
