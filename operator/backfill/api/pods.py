@@ -40,7 +40,8 @@ class Scaling(Model):
     """Maximum number of executors. ``kubectl scale`` sets this field."""
     complete_within: Duration | None = None
     """Target duration of the run. The number of executors then follows the measured rate, between
-    the minimum and the maximum. Default: none; ``maxExecutors`` are used throughout.
+    the minimum and the maximum. Until it is measured, streams have the minimum and batch jobs the
+    maximum. Default: none; ``maxExecutors`` are used throughout.
     """
 
     @model_validator(mode="after")

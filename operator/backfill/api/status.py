@@ -304,8 +304,8 @@ class Progress(Model):
     executor_target_since: Time | None = None
     """When the desired number of executors last changed."""
     max_observed_misalignment_seconds: float | None = None
-    """Greatest observed misalignment, in seconds: how far ahead of the global watermark a row was
-    read.
+    """Greatest observed misalignment, in seconds: how far ahead of the global watermark a stream
+    has read a row. Batch jobs keep no state, and may read further ahead.
     """
 
     @property

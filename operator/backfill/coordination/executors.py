@@ -49,6 +49,10 @@ class Load:
     """Most rows that all queries together may read per second; None without a limit. Where it is
     what holds executors back, what one of them could do is unknown.
     """
+    first_spans: bool = False
+    """Whether the first spans are at work. These are as large as the most executors need, and with
+    fewer most of the time may have passed before one of them is committed and a rate is measured.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,10 @@ def _wanted(scaling: Scaling, load: Load) -> ExecutorTarget:
     seconds_left = scaling.complete_within.total_seconds() - load.elapsed_seconds
     if seconds_left <= 0:
         return ExecutorTarget(high, f"completeWithin {goal} has passed, all {high} are used")
+    if load.rows_per_executor_second is None and load.first_spans:
+        return ExecutorTarget(
+            high, f"the first batch jobs use all {high} until the rate of one executor is measured"
+        )
     if load.rows_per_executor_second is None:
         return ExecutorTarget(low, f"minExecutors {low} until the rate of one executor is measured")
     return _in_time(load.rows_left, load.rows_per_executor_second, seconds_left, low, high)

@@ -145,8 +145,8 @@ class SplitAssignmentStatus(Model):
     max_observed_misalignment_seconds: Annotated[float, Field(ge=-(10**12), le=10**12)] | None = (
         None
     )
-    """Greatest observed misalignment, in seconds:
-    how far ahead of the global watermark a row was read.
+    """Greatest observed misalignment, in seconds: how far ahead of the global watermark a stream
+    has read a row.
     """
     reads_ahead_steps: Count = 0
     """Number of steps after the last committed one that queries run as batch jobs read at the same
@@ -172,6 +172,11 @@ class SplitAssignmentStatus(Model):
         for query in self.queries:
             first.setdefault(query.name, query)
         return tuple(first.values())
+
+    @property
+    def has_spans(self) -> bool:
+        """Whether a query runs as batch jobs."""
+        return any(query.execution == "Batch" for query in self.queries)
 
 
 class SplitAssignment(Model):

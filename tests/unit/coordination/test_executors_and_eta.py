@@ -42,6 +42,20 @@ def load(rows_left: int = 1_620_000, rate: float | None = 100.0, **other: float)
             2,
             "until the rate",
         ),
+        "before the first spans are committed all": (
+            scaling(),
+            load(rate=None, first_spans=True),
+            2,
+            40,
+            "the first batch jobs use all 40 until the rate",
+        ),
+        "once a rate is measured as many as finish in time": (
+            scaling(),
+            load(first_spans=True),
+            40,
+            5,
+            "need 5",
+        ),
         "past the deadline all that are allowed": (
             scaling(),
             load(elapsed_seconds=6 * HOUR),

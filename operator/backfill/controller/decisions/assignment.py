@@ -223,7 +223,7 @@ def _executors(observed: Observed) -> ExecutorTarget | None:
     if observed.policy.one_process:
         return None
     scaling, status = observed.backfill.spec.scaling, observed.backfill.status
-    old, left = status.progress, observed.work
+    old, left, report = status.progress, observed.work, observed.report
     rate = observed.executor_rate.per_second
     began = status.started_at or observed.now
     load = Load(
@@ -233,6 +233,7 @@ def _executors(observed: Observed) -> ExecutorTarget | None:
         elapsed_seconds=(observed.now - began).total_seconds(),
         seconds_since_change=(observed.now - (old.executor_target_since or began)).total_seconds(),
         rows_per_second_limit=_rows_per_second_limit(observed),
+        first_spans=report is not None and report.has_spans and left.rows_done == 0,
     )
     wanted, current = executor_target(scaling, load, old.executor_target), old.executor_target
     if rate is None and current is not None and wanted.count < current <= scaling.max_executors:

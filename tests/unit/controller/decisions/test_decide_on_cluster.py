@@ -54,6 +54,7 @@ from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.jobs.staged_outputs import staged_outputs
 from backfill.coordination.rate import Rate
 from backfill.planning.progress import PlanningProgress
+from backfill.protocol.split_assignment import SplitAssignmentStatus
 from situations import (
     HEADER,
     NOW,
@@ -431,6 +432,24 @@ def test_a_controller_that_has_measured_nothing_yet_takes_no_executors_away() ->
         report=reported("Running", committed=3),
     )
     assert decide(restarted).status.progress.executor_target == 11
+
+
+def test_batch_jobs_begin_with_all_executors_until_one_is_measured() -> None:
+    def by_spans(committed: int) -> SplitAssignmentStatus:
+        (query,) = reported("Running", committed=committed).queries
+        query = query.model_copy(update={"execution": "Batch"})
+        return reported("Running", queries=(query,))
+
+    seen = at_work(report=by_spans(0), resource={"scaling": SCALING})
+    first = decide(seen)
+    assert first.status.progress.executor_target == 40
+    assert first.status.progress.executor_reason.startswith("the first batch jobs use all 40 until")
+    committed = later(seen, first, timedelta(minutes=2), report=by_spans(2))
+    assert decide(committed).status.progress.executor_target == 40
+    measured = decide(replace(committed, executor_rate=Rate(1.0, 40.0)))
+    assert measured.status.progress.executor_target == 12
+    restarted = later(committed, measured, timedelta(minutes=5), report=by_spans(3))
+    assert decide(restarted).status.progress.executor_target == 12
 
 
 def test_progress_is_told_for_people_as_well() -> None:
