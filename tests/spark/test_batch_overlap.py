@@ -310,6 +310,18 @@ def test_rows_that_arrive_late_explain_what_differs(
     assert run.run.tracker.queries[0].arrived_late == late.sum()
 
 
+def test_it_is_said_that_nothing_is_compared(
+    spark: SparkSession, events: Events, caplog: pytest.LogCaptureFixture
+) -> None:
+    backfill = events.planned("20m", allowedLateness="1m")
+    rows = hourly(source_frame(spark, backfill.settings, "events"), "t")
+    some = F.udf("boolean")(lambda k: k < 2)
+    for frame, said in ((rows, False), (rows.where(some("k")), True)):
+        spans = BatchRun(backfill).prepared(frame, events.results, "at")._work.spans()
+        assert any(span.before_us + span.after_us for span in spans)
+        assert ("results are not compared where batch jobs meet" in caplog.text) == said
+
+
 def test_only_what_follows_from_the_rows_is_compared(spark: SparkSession) -> None:
     stream = streams(
         spark, {"events": "id long, k int, t timestamp, x double, tags array<string>"}
@@ -346,6 +358,8 @@ def test_only_what_follows_from_the_rows_is_compared(spark: SparkSession) -> Non
     assert compared(rows.withColumn("r", F.rand())) == ["id", "k", "t", "tags"]
     assert compared(rows.union(rows.withColumn("id", F.rand().cast("long")))) == ["k", "t", "tags"]
     assert compared(rows.where(F.rand() < 1)) == []
+    assert compared(rows.where(doubled("k") < 1)) == []
+    assert compared(rows.groupBy(F.window("t", "1 hour"), doubled("k")).count(), "window.end") == []
     assert compared(rows.withColumn("t", F.current_timestamp())) == []
     assert compared(rows.dropDuplicates(["id", "t"]).where("k = 1")) == []
     key = F.lit("0123456789abcdef")

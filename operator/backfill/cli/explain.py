@@ -16,6 +16,10 @@ from backfill.planning.workspace import Workspace, checkpoints
 from backfill.protocol.explanation import EXPLANATION_FILE, ExplainedQuery, Explanation
 
 _MODULE = "backfill.runtime.explain"
+_NOT_COMPARED = (
+    "its results are not compared where batch jobs meet, since Python functions, chance or the"
+    " order of rows decide which results there are"
+)
 
 
 def explain(
@@ -62,8 +66,9 @@ def render_queries(
 
 
 def warnings(backfill: Backfill, query: ExplainedQuery) -> list[str]:
-    """What the window is too short for."""
-    return too_short(*_reach(query), backfill.spec.window)
+    """What the window is too short for, and what could be wrong unnoticed."""
+    found = too_short(*_reach(query), backfill.spec.window)
+    return [*found, _NOT_COMPARED] if query.compared is False else found
 
 
 def _kept(backfill: Backfill, query: ExplainedQuery) -> str:

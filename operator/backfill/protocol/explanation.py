@@ -30,6 +30,10 @@ class ExplainedQuery(Model):
     """How long after its own time rows may arrive that a result depends on, in seconds; null for a
     stream.
     """
+    compared: bool | None = None
+    """Whether results that two batch jobs compute are compared; null for a stream, and where each
+    result depends on one row.
+    """
     reads: dict[str, tuple[str, ...]]
     """By source, the columns that it reads."""
 

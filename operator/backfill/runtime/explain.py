@@ -12,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from backfill.protocol.atomic_files import replace_file
 from backfill.protocol.explanation import EXPLANATION_FILE, ExplainedQuery, Explanation
+from backfill.runtime.batch.overlap import compared_columns
 from backfill.runtime.batch.prepare import traits
 from backfill.runtime.batch.straight_json import without_json
 from backfill.runtime.catalyst import analyzed
@@ -42,10 +43,13 @@ class ExplainingWriter(SwitchedWriter):
         self._explained = explained
 
     def _begin(self, query: Captured) -> StreamingQuery:
-        found, used = query.choice.found, query.used
-        if found is not None:  # of records, batch jobs read only the columns that are parsed
-            spark = self._df.sparkSession
-            used = columns_used_by(without_json(analyzed(self._df), spark), spark)
+        found, used, compared = query.choice.found, query.used, None
+        if found is not None:
+            spark, time = self._df.sparkSession, query.target.output.timestamp_column
+            plan = without_json(analyzed(self._df), spark)
+            used = columns_used_by(plan, spark)  # of records, only the columns that are parsed
+            if not found.stateless and time is not None:
+                compared = bool(compared_columns(spark, plan, time))
         known = (
             Traits(
                 execution="Streaming",
@@ -64,6 +68,7 @@ class ExplainingWriter(SwitchedWriter):
                 output_mode=known.output_mode,
                 look_back_seconds=known.look_back_seconds,
                 look_ahead_seconds=known.look_ahead_seconds,
+                compared=compared,
                 reads={source: tuple(sorted(columns)) for source, columns in sorted(used.items())},
             )
         )

@@ -45,6 +45,10 @@ _HIDDEN = (
     "when the rows of %s arrive, on which results of the query %s depend, is not known: they pass"
     " %s before their watermark"
 )
+_NOT_COMPARED = (
+    "the query %s: results are not compared where batch jobs meet, since Python functions, chance"
+    " or the order of rows decide which results there are"
+)
 _PARTITIONS_OF_CORE, _MOST_PARTITIONS = 16, 1_024
 """How many parts a shuffle is cut into, of which Spark then puts small ones together: a stream has
 one for each core, for which the rows of a span are too many.
@@ -354,6 +358,8 @@ class _Work:
         strips = before is not None or any(span.before_us + span.after_us for span in spans)
         meet = column is not None and bool(spans) and strips
         compared = Compared.of(self._session, self._plan, column) if column and meet else Compared()
+        if meet and not compared.places:
+            _log.warning(_NOT_COMPARED, self._target.query)
         return OverlapCheck(
             self._target.query,
             spans,

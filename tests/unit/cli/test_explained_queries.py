@@ -1,0 +1,23 @@
+"""What ``backfill plan --explain`` warns of."""
+
+import pytest
+
+from backfill.cli.explain import warnings
+from backfill.protocol.explanation import ExplainedQuery
+from situations import backfill
+
+
+@pytest.mark.parametrize(("compared", "expected"), [(None, 0), (True, 0), (False, 1)])
+def test_it_is_said_if_results_are_not_compared(compared: bool | None, expected: int) -> None:
+    query = ExplainedQuery(
+        query="hourly",
+        output="hourly",
+        execution="Batch",
+        look_back_seconds=0,
+        look_ahead_seconds=0,
+        compared=compared,
+        reads={},
+    )
+    found = warnings(backfill(), query)
+    assert len(found) == expected
+    assert all("not compared where batch jobs meet" in each for each in found)
