@@ -74,16 +74,23 @@ def hourly(rows: DataFrame, time: str) -> DataFrame:
     return found.select(F.col("window.end").alias("at"), "k", "rows", "ids")
 
 
+def begun_hourly(rows: DataFrame, time: str) -> DataFrame:
+    """By the start of their windows, so that they depend on rows after them."""
+    found = hourly(rows, time)
+    return found.withColumn("at", F.col("at") - F.expr("interval 1 hour"))
+
+
 def halved(found: Bounded | Unbounded) -> Bounded | Unbounded:
     """What an analysis with a wrong rule would say."""
     assert isinstance(found, Bounded)
     sources = {
-        name: replace(reach, back_us=reach.back_us // 2) for name, reach in found.sources.items()
+        name: replace(reach, back_us=reach.back_us // 2, ahead_us=reach.ahead_us // 2)
+        for name, reach in found.sources.items()
     }
     return replace(found, sources=sources)
 
 
-@pytest.mark.parametrize("program", [followed, hourly])
+@pytest.mark.parametrize("program", [followed, hourly, begun_hourly])
 def test_an_analysis_with_a_wrong_rule_ends_the_run(
     spark: SparkSession,
     lake: Catalog,
