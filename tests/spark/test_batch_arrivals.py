@@ -291,7 +291,8 @@ def test_results_that_lagging_rows_may_still_change_are_left_open(
     again = BatchRun(backfill)
     assert again.finish(again.prepared(frame, events.results, "at")) is None
     (repeated,) = again.run.tracker.queries
-    assert repeated.open_at_end is None, "it has read nothing that would tell"
+    assert repeated.open_at_end == query.open_at_end, "the branch knows how many"
+    assert repeated.needed_drain_seconds is None, "it has read nothing that would tell"
 
 
 def test_rows_whose_arrival_a_function_of_the_program_hides_are_named(

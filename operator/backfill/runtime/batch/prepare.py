@@ -224,18 +224,21 @@ class _Work:
             arrives = {source: each.arrives for source, each in around.items()}
             query = SessionQuery(self._target.query, header, found, arrives, self._bounds)
             self._watch = SessionWatch(query, self._session)
-            self._open_results = _not_reported(query.around(query.first_us))
+            by_rows = query.sessions_closed_us is None
+            self._open_results = self._left_open(
+                query.around(query.first_us), counted=by_rows, measured=False
+            )
             spans = left_from(self._first, query.spans)
             self._overlap = self._overlap_check(spans)
             return spans
         end_us = header.inputs.end_us
         at_once = _gives_at_once(self._plan)
         closed_us = end_us if at_once else closed_until_us(header, around.values())
-        # without any step left, it is not measured how rows arrive, and what was left open is
-        # known to the attempt that did
+        # without any step left, it is not measured how rows arrive, and how many results were left
+        # open is in the branch
         unmeasured = self._first == header.steps and depends_on_arrival(found, header)
         if closed_us < end_us or (unmeasured and not at_once):
-            self._open_results = _not_reported(around)
+            self._open_results = self._left_open(around, measured=not unmeasured)
         spans = left_from(
             self._first,
             lambda step: with_strips(
@@ -308,6 +311,23 @@ class _Work:
     def open_results(self) -> OpenResults:
         """What the last span left open."""
         return self._open_results
+
+    def _left_open(
+        self, around: Mapping[str, Around], *, counted: bool = True, measured: bool
+    ) -> OpenResults:
+        """What is known of the results that are left open before the last span. Once that is
+        committed, the branch says how many there are.
+
+        Args:
+            around: which rows results depend on.
+            counted: whether they are counted with what each span writes.
+            measured: whether it is known when all these rows have arrived.
+        """
+        before = _not_reported(around)
+        if not counted or self._first < self._header.steps:
+            return before
+        needed = before.needed_drain_seconds if measured else None
+        return OpenResults(self._rows_open, needed_drain_seconds=needed if self._rows_open else 0.0)
 
     def _count_open(self, span: Span, rows: int, seen: Mapping[str, Mapping[str, Any]]) -> None:
         """With the results that a span leaves open, all those that are there and were written."""

@@ -288,11 +288,13 @@ class Tracker:
             self._note_watermark()
 
     def record_open_results(self, query: str, found: OpenResults) -> None:
-        """Records the open results of a query after its flush. What an earlier attempt has counted
-        stays if this one does not know: nothing was read in between.
+        """Records the open results of a query after its flush. What an earlier attempt has found
+        stays if this one knows less: nothing was read in between.
         """
         with self._lock:
-            if found.count is not None or self._queries[query].open_results.count is None:
+            known = self._queries[query].open_results
+            same = found.count == known.count and found.needed_drain_seconds is None
+            if known.count is None or not (found.count is None or same):
                 self._queries[query].open_results = found
 
     def record_look_ahead(self, query: str, seconds: float) -> None:

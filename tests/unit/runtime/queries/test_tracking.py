@@ -227,8 +227,11 @@ def test_time_that_two_queries_share_is_spent_once(header: PlanHeader) -> None:
     assert tracker.busy_seconds == 2.0
 
 
-def test_what_an_earlier_attempt_counted_open_stays_where_this_one_cannot_know(
-    header: PlanHeader,
+@pytest.mark.parametrize(
+    "less", [OpenResults(unknown="the driver ended before it reported them"), OpenResults(count=3)]
+)
+def test_what_an_earlier_attempt_counted_open_stays_where_this_one_knows_less(
+    header: PlanHeader, less: OpenResults
 ) -> None:
     committed = QueryProgress(
         name="q",
@@ -240,9 +243,7 @@ def test_what_an_earlier_attempt_counted_open_stays_where_this_one_cannot_know(
     )
     tracker, _, _ = _tracker(header, _status(header, committed))
     tracker.add("q", "summary", {"impressions": header.steps})
-    tracker.record_open_results(
-        "q", OpenResults(unknown="the driver ended before it reported them")
-    )
+    tracker.record_open_results("q", less)
     (query,) = tracker.queries
     assert (query.open_at_end, query.needed_drain_seconds) == (3, 90.0)
     assert query.open_from == committed.open_from
