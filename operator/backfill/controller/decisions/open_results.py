@@ -1,10 +1,8 @@
 """Texts about results that were still open when the input ended."""
 
-import math
-from datetime import timedelta
-
+from backfill.api.drain import how_to_close
 from backfill.api.output import PublishMode
-from backfill.api.quantities import format_duration, format_time
+from backfill.api.quantities import format_time
 from backfill.api.spec import Window
 from backfill.api.status import OutputStatus
 
@@ -34,7 +32,8 @@ def unreplaced(output: OutputStatus, window: Window, mode: PublishMode) -> str:
         else "and replaces some with values that are not final"
     )
     return (
-        f"{deletes} {does}: {what} still open when the input ended{since}; {remedy(output, window)}"
+        f"{deletes} {does}: {what} still open when the input ended{since};"
+        f" {_remedy(output, window)}"
     )
 
 
@@ -55,7 +54,7 @@ def _not_final(output: OutputStatus, window: Window, stretch: str) -> str:
     does = "lacks" if output.output_mode is None else "has values that are not final for"
     return (
         f"{replaces}. The result {does} {_results(output.open_at_end)} still open when the input"
-        f" ended{since}; {remedy(output, window)}"
+        f" ended{since}; {_remedy(output, window)}"
     )
 
 
@@ -70,11 +69,11 @@ def left_out(output: OutputStatus, window: Window) -> str:
     if output.output_mode is not None:
         return (
             f"{output.name} has values that are not final for {_results(output.open_at_end)} still"
-            f" open when the input ended: {remedy(output, window)}"
+            f" open when the input ended: {_remedy(output, window)}"
         )
     return (
         f"{output.name} lacks {_results(output.open_at_end)} still open when the input ended:"
-        f" {remedy(output, window)}"
+        f" {_remedy(output, window)}"
     )
 
 
@@ -94,21 +93,8 @@ def unknown(output: OutputStatus) -> str:
     )
 
 
-def remedy(output: OutputStatus, window: Window) -> str:
-    """How to let open results close."""
-    needed = output.needed_drain_seconds
-    if needed is None:
-        return "a new Backfill with a longer window.drain lets them close"
-    drain = format_duration(timedelta(seconds=math.ceil(needed)))
-    if needed < window.drain.total_seconds():
-        return (
-            f"they close only with events more than {drain} after the window's end, which the"
-            " sources do not have"
-        )
-    return (
-        f"a new Backfill with a window.drain longer than {drain} lets them close, if the sources"
-        " have later events"
-    )
+def _remedy(output: OutputStatus, window: Window) -> str:
+    return how_to_close(output.open_at_end or 0, output.needed_drain_seconds, window)
 
 
 def _results(number: int) -> str:
