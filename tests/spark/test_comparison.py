@@ -26,7 +26,7 @@ from backfill.api.validation import percentage
 from backfill.outputs.result import Result
 from backfill.protocol.split_assignment import OutputComparison
 from backfill.runtime.batch.table_files import source_table, splits_of
-from backfill.runtime.comparison.compare import Counts, Rows, Wish, compare
+from backfill.runtime.comparison.compare import Counts, Repeated, Rows, Wish, compare
 from backfill.runtime.comparison.numbered_rows import NUMBER, NumberedRows
 from backfill.runtime.comparison.outputs import compare_output, compare_outputs
 from backfill.runtime.comparison.report import Clues
@@ -74,11 +74,11 @@ def near(one: Any, other: Any, name: str, tolerance: dict[str, str]) -> bool:
 
 def expected(
     ours: list[Any], theirs: list[Any], names: list[str], wish: Wish
-) -> tuple[dict[int, Counts], dict[str, int], int]:
+) -> tuple[dict[int, Counts], dict[int, Repeated], dict[str, int], int]:
     """By the definition: of two rows with a key of their own, each column is equal or near. Of
     others, equal ones match, each once, and of the rest with one key as many as both sides have are
-    different. These are the counts by the earliest time of the key, in how many pairs each column
-    differs, and how many keys the other side has twice.
+    different. These are the counts by the earliest time of the key, those of rows that a side has more
+    often, in how many pairs each column differs, and how many keys the other side has twice.
     """
 
     def values(row: Any, of: tuple[str, ...]) -> tuple[Any, ...]:
@@ -86,6 +86,7 @@ def expected(
 
     identity = wish.keys or wish.compared
     buckets: dict[int, Counts] = {}
+    repeated: dict[int, Repeated] = {}
     columns = dict.fromkeys(wish.compared, 0)
     twice = 0
     for key in {values(row, identity) for row in (*ours, *theirs)}:
@@ -108,7 +109,12 @@ def expected(
         counts = Counts(matching, common - matching, len(its) - common, len(mine) - common)
         bucket = min(row[-1] for row in (*mine, *its))
         buckets[bucket] = buckets.get(bucket, Counts()) + counts
-    return buckets, columns, twice
+        if common and (counts.missing or counts.extra):
+            before = repeated.get(bucket, Repeated())
+            repeated[bucket] = Repeated(
+                before.missing + counts.missing, before.extra + counts.extra
+            )
+    return buckets, repeated, columns, twice
 
 
 def numbered(frame: DataFrame) -> Rows:
@@ -137,8 +143,9 @@ def test_any_rows_are_counted_by_the_definition(
     within = {name: each for name, each in tolerance.items() if keys and name in compared}
     wish = Wish(staged.schema, keys, compared, within)
     found = compare(spark, numbered(staged), numbered(production), wish, rows=10)
-    buckets, columns, twice = expected(ours, theirs, names, wish)
+    buckets, repeated, columns, twice = expected(ours, theirs, names, wish)
     assert found.buckets == buckets
+    assert found.repeated == repeated
     assert not found.columns or found.columns == columns
     assert found.duplicate_keys_in_other == twice
 
@@ -432,6 +439,7 @@ def test_of_a_key_that_occurs_twice_the_rows_that_the_other_side_lacks_are_shown
     assert (compared.missing, compared.extra) == (1, 0)
     report = json.loads(Path(compared.report).with_suffix(".json").read_bytes())
     assert set(report["byColumn"].values()) == {0}, "pairs of unique keys only"
+    assert [each["repeated"]["missing"] for each in report["byTime"] if each["missing"]] == [1]
     different, missing = report["samples"]
     assert (different["kind"], missing["kind"]) == ("different", "missing")
     assert (different["result"]["amount"], different["production"]["amount"]) == ("2.0", "2.001")

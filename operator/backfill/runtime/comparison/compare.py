@@ -85,6 +85,16 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class Repeated:
+    """Of the rows that do not match, those that one side has more often than the other side, which
+    has them, too: by their keys, or without keys as equal rows.
+    """
+
+    missing: int = 0
+    extra: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """A row that does not match. Values are text; None is null."""
 
@@ -101,6 +111,8 @@ class Found:
 
     buckets: dict[int, Counts] = field(default_factory=dict)
     """By stretch of time. A pair belongs to the earlier time of its rows."""
+    repeated: dict[int, Repeated] = field(default_factory=dict)
+    """The same of repeated rows, where there are any."""
     columns: dict[str, int] = field(default_factory=dict)
     """By column, in how many pairs of rows with one key it differs."""
     duplicate_keys_in_result: int = 0
@@ -208,11 +220,16 @@ def _totals(counted: DataFrame) -> Found:
         F.sum(F.when(_apart(), (F.col(name) > 1).cast("bigint")).otherwise(F.col("twice")))
         for name in (_OURS, _THEIRS)
     )
+    on_both = (F.col(_OURS) > 0) & (F.col(_THEIRS) > 0)
     totals = counted.groupBy(_BUCKET).agg(
         F.sum("matching").alias("matching"),
         F.sum(common - F.col("matching")).alias("different"),
         F.sum(F.col(_THEIRS) - common).alias("missing"),
         F.sum(F.col(_OURS) - common).alias("extra"),
+        *(
+            F.sum(F.when(on_both, F.col(side) - common).otherwise(0)).alias(name)
+            for side, name in ((_THEIRS, "missing_again"), (_OURS, "extra_again"))
+        ),
         *(each.alias(name) for each, name in zip(twice, ("ours", "theirs"), strict=True)),
     )
     found = Found()
@@ -220,6 +237,8 @@ def _totals(counted: DataFrame) -> Found:
         found.buckets[row[_BUCKET]] = Counts(
             row["matching"], row["different"], row["missing"], row["extra"]
         )
+        if row["missing_again"] or row["extra_again"]:
+            found.repeated[row[_BUCKET]] = Repeated(row["missing_again"], row["extra_again"])
         found.duplicate_keys_in_result += row["ours"]
         found.duplicate_keys_in_other += row["theirs"]
     return found

@@ -3,6 +3,7 @@ committed.
 """
 
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pyiceberg.schema import Schema
@@ -28,10 +29,13 @@ from backfill.runtime.comparison.report import Clues, Report
 from backfill.runtime.comparison.sides import Side, in_window, rows_of, side_of, time_of
 from backfill.runtime.queries.causes import cause_of, lasting_cause
 from backfill.runtime.queries.run import Run
+from backfill.runtime.queries.tracker import Tracker
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.schemas import spark_schema, with_moments
 
 _HOUR_US = 3_600_000_000
+_PARTS_OF_AN_HOUR_US = (900_000_000, 300_000_000, 60_000_000)
+_FEWEST_STRETCHES = 12
 _MOST_STRETCHES = 240
 """Stretches of time that figures are given for: ten days by the hour, longer windows more coarsely.
 """
@@ -59,17 +63,31 @@ def compare_outputs(run: Run) -> bool:
             if run.stopping.is_set():
                 return False
             run.compares(output.name)
-            run.compared(_compare(spark, run.settings, output, _clues(run, output)))
+            run.compared(_compare(spark, run.settings, output, clues_of(run.tracker, output)))
     return True
 
 
-def _clues(run: Run, output: Output) -> Clues:
-    sources, queries = run.tracker.header.sources, run.tracker.queries
-    writing = {each.name for each in queries if each.output == output.name}
-    return Clues(
+def clues_of(tracker: Tracker, output: Output) -> Clues:
+    """What a run knows of its input, and of the query that writes an output."""
+    sources, queries = tracker.header.sources, tracker.queries
+    found = next((each for each in queries if each.output == output.name), None)
+    # of a query that writes several outputs, one has its late rows
+    of_query = [each for each in queries if found is not None and each.name == found.name]
+    clues = Clues(
         tuple(f"{each.name}: {words}" for each in sources for words in each.input.missing),
         tuple(f"{each.name}: {words}" for each in sources for words in each.input.notes),
-        sum(each.arrived_late for each in queries if each.name in writing),
+        dropped_late=sum(each.late_rows for each in of_query),
+        arrived_late=sum(each.arrived_late for each in of_query),
+    )
+    if found is None:
+        return clues
+    return replace(
+        clues,
+        by_clock=found.by_clock,
+        open_at_end=found.open_at_end or 0,
+        open_from=found.open_from,
+        needed_drain_seconds=found.needed_drain_seconds,
+        not_final=found.output_mode is not None,
     )
 
 
@@ -175,9 +193,14 @@ def wish_of(schema: Schema, output: Output) -> Wish:
 
 
 def stretch_us(window: Window) -> int:
-    """Length of the stretches of time that figures are given for: whole hours."""
-    hours = -(-(to_us(window.end) - to_us(window.start)) // _HOUR_US)
-    return _HOUR_US * -(-hours // _MOST_STRETCHES)
+    """Length of the stretches of time that figures are given for: whole hours, or for a window of
+    less than half a day, a part of an hour.
+    """
+    length_us = to_us(window.end) - to_us(window.start)
+    if length_us < _FEWEST_STRETCHES * _HOUR_US:
+        fitting = (us for us in _PARTS_OF_AN_HOUR_US if us * _FEWEST_STRETCHES <= length_us)
+        return next(fitting, _PARTS_OF_AN_HOUR_US[-1])
+    return _HOUR_US * -(-length_us // (_HOUR_US * _MOST_STRETCHES))
 
 
 def _rows(spark: SparkSession, side: Side, of: ComparedTable, start_us: int, width_us: int) -> Rows:

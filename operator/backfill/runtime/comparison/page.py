@@ -138,17 +138,27 @@ def _by_time(document: Mapping[str, Any]) -> str:
         bars.append(
             f"<g><title>{_text(each['start'])}: {_text(caption)}</title>{''.join(shapes)}</g>"
         )
-    window, seconds = document["window"], document["stretchSeconds"]
-    hours = "an hour" if seconds == 3600 else f"{seconds // 3600:,} hours"
+    window = document["window"]
     legend = "".join(f'<span class="{kind}"></span>{_words(document, kind)}' for kind in _KINDS)
     return (
         "<h2>When rows differ</h2><figure>"
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="Rows that do not match, by'
         f' time">{"".join(bars)}</svg>'
-        f"<figcaption>{_text(window['start'])} to {_text(window['end'])}; a bar is {hours}, the"
-        f" highest (from {_text(highest['start'])}) {in_words(most, 'row')}.<br>{legend}"
+        f"<figcaption>{_text(window['start'])} to {_text(window['end'])}; a bar is"
+        f" {_length(document['stretchSeconds'])}, the highest (from {_text(highest['start'])})"
+        f" {in_words(most, 'row')}.<br>{legend}"
         "</figcaption></figure>"
     )
+
+
+def _length(seconds: int) -> str:
+    """A length of time that is whole hours or minutes, in words."""
+    match seconds:
+        case 60:
+            return "a minute"
+        case 3600:
+            return "an hour"
+    return f"{seconds // 3600:,} hours" if seconds > 3600 else f"{seconds // 60} minutes"
 
 
 def _by_column(document: Mapping[str, Any]) -> str:

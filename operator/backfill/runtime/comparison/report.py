@@ -6,12 +6,13 @@ import json
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
+from backfill.api.drain import how_to_close
 from backfill.api.output import Output, Validate
 from backfill.api.quantities import format_time, from_us, to_us
 from backfill.api.status import Comparison
 from backfill.api.validation import percentage, reaches, settings_digest
 from backfill.planning.workspace import Workspace
-from backfill.runtime.comparison.compare import Found
+from backfill.runtime.comparison.compare import Found, Repeated
 from backfill.runtime.comparison.page import page
 from backfill.runtime.settings import RuntimeSettings
 
@@ -26,8 +27,20 @@ class Clues:
     """What the sources lack, in words."""
     input_notes: tuple[str, ...] = ()
     """What else was seen in the sources, in words, such as rows that are there twice."""
+    by_clock: str = ""
+    """Where the query compares with the current time; empty if nowhere."""
+    dropped_late: int = 0
+    """Number of rows that the application's watermark has dropped in this run."""
     arrived_late: int = 0
-    """Number of rows that a stream would have dropped, and this run has read."""
+    """Number of rows that a stream would have dropped, and batch jobs of this run have read."""
+    open_at_end: int = 0
+    """Number of results of the window that were still open when the input ended."""
+    open_from: datetime | None = None
+    """Time of the earliest one, if it is known."""
+    needed_drain_seconds: float | None = None
+    """A drain that is longer than this would have closed them."""
+    not_final: bool = False
+    """Whether the result has them, with values that are not final."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +101,10 @@ class Report:
             },
             "missingInput": self.clues.missing_input,
             "inputNotes": self.clues.input_notes,
+            "byClock": self.clues.by_clock,
+            "rowsDroppedLate": self.clues.dropped_late,
             "rowsArrivedLate": self.clues.arrived_late,
+            "openAtEnd": self._open_at_end(),
             **(only_there if self.output.reference else {}),
             "byColumn": found.columns,
             "byTime": [
@@ -96,6 +112,7 @@ class Report:
                     "number": number,
                     "start": format_time(from_us(to_us(window.start) + number * self.stretch_us)),
                     **asdict(found.buckets[number]),
+                    "repeated": asdict(found.repeated.get(number, Repeated())),
                 }
                 for number in sorted(found.buckets)
             ],
@@ -110,4 +127,15 @@ class Report:
                 }
                 for sample in found.samples
             ],
+        }
+
+    def _open_at_end(self) -> dict[str, object]:
+        known = self.clues
+        return {
+            "results": known.open_at_end,
+            "from": None if known.open_from is None else format_time(known.open_from),
+            "notFinal": known.not_final,
+            "remedy": how_to_close(
+                known.open_at_end, known.needed_drain_seconds, self.settings.window
+            ),
         }

@@ -1,63 +1,18 @@
 """The report of a comparison says what differs and where to look, whatever the rows contain."""
 
 import re
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from backfill.api.output import Output
 from backfill.planning.workspace import Workspace
 from backfill.runtime.comparison.causes import causes
 from backfill.runtime.comparison.compare import Counts, Found, Sample
-from backfill.runtime.comparison.report import Clues, Report
-from backfill.runtime.settings import RuntimeSettings
+from cases import cases
+from comparison_reports import compared, report
 
-START = datetime(2021, 7, 11, tzinfo=UTC)
 HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x1b[2J\"'&"
-HOUR_US = 3_600_000_000
-
-
-def report(
-    found: Found,
-    clues: Clues = Clues(),  # noqa: B008
-    keys: Sequence[str] = (),
-    **validate: Any,
-) -> Report:
-    output = Output.model_validate(
-        {
-            "name": "summary",
-            "table": "lake.default.summary",
-            "timestampColumn": "at",
-            "keys": keys,
-            "validate": {"keys": [] if keys else ["id"], **validate},
-        }
-    )
-    settings = RuntimeSettings.model_validate(
-        {
-            "backfill": "again",
-            "namespace": "default",
-            "uid": "u",
-            "attempt": 1,
-            "plan_id": "p",
-            "plan": "/plan",
-            "checkpoints": "/c",
-            "channel": "/c",
-            "scratch": "/s",
-            "window": {"start": START, "end": START + timedelta(hours=12)},
-            "sources": (),
-            "outputs": (output,),
-            "main_file": "app.py",
-        }
-    )
-    return Report(settings, output, found, HOUR_US, 7, 8, START, clues)
-
-
-def compared(**stretches: Counts) -> Found:
-    return Found(buckets={int(name.removeprefix("h")): each for name, each in stretches.items()})
 
 
 class _Tags(HTMLParser):
@@ -117,37 +72,24 @@ def test_a_reader_is_told_the_share_and_what_follows_from_it(tmp_path: Path) -> 
     assert "a bar is an hour, the highest (from 2021-07-11T03:00:00Z) 2 rows." in text
 
 
-@pytest.mark.parametrize(
-    ("found", "said"),
-    [
-        (
-            compared(h0=Counts(5, 9), h5=Counts(100, 1)),
-            "9 of 10 rows that do not match are in the first",
-        ),
-        (compared(h3=Counts(99), h11=Counts(5, 0, 20)), "window.drain may be too short"),
-        (
-            compared(h5=Counts(0, 0, 0, 60), h7=Counts(900, 2)),
-            "60 of 62 rows that do not match are in the stretch of the window that begins at"
-            " 2021-07-11T05:00:00Z.",
-        ),
-        (compared(h4=Counts(5, 0, 3), h7=Counts(2)), "sources still hold all events"),
-        (compared(h4=Counts(5, 0, 0, 3), h7=Counts(2)), "production may have dropped late events"),
-        (compared(h4=Counts(0, 0, 0, 3)), "Production has no rows in the window"),
-        (compared(h4=Counts(0, 0, 3, 3)), "No row of the result has the keys of a row"),
-    ],
+@cases(
+    ("length", "bar"),
+    {
+        "5 minutes": (timedelta(minutes=5), "a minute"),
+        "half an hour": (timedelta(minutes=30), "a minute"),
+        "an hour": (timedelta(hours=1), "5 minutes"),
+        "2 hours": (timedelta(hours=2), "5 minutes"),
+        "4 hours": (timedelta(hours=4), "15 minutes"),
+        "half a day": (timedelta(hours=12), "an hour"),
+        "10 days": (timedelta(days=10), "an hour"),
+        "90 days": (timedelta(days=90), "9 hours"),
+    },
 )
-def test_what_the_figures_tell_is_said(found: Found, said: str) -> None:
-    told = " ".join(causes(report(found).document()))
-    assert said in told
-
-
-def test_duplicates_and_a_column_that_always_differs_are_told() -> None:
-    found = compared(h4=Counts(50, 3, 2, 2))
-    found.columns = {"written": 3, "plays": 0}
-    found.duplicate_keys_in_other = 2
-    told = causes(report(found).document())
-    assert told[0].startswith("2 keys occur more than once in production")
-    assert "only in written" in told[1]
+def test_a_window_of_any_length_has_bars_enough_to_see_its_ends(
+    length: timedelta, bar: str, tmp_path: Path
+) -> None:
+    text = written(compared(h0=Counts(5, 1)), tmp_path, length=length)
+    assert f"a bar is {bar}, the highest" in text
 
 
 def test_keys_of_the_output_are_those_that_rows_were_compared_by(tmp_path: Path) -> None:
@@ -174,71 +116,6 @@ def test_texts_that_differ_where_they_are_cut_are_not_shown_as_if_they_were_equa
     assert page.index("after what is shown") < page.index(">plays<", page.index("Different:"))
 
 
-def test_of_a_production_without_rows_no_edge_is_blamed() -> None:
-    assert len(causes(report(compared(h11=Counts(0, 0, 0, 3))).document())) == 1
-    assert len(causes(report(compared(h0=Counts(0, 0, 3))).document())) == 1
-
-
-def test_an_edge_that_has_all_rows_is_not_blamed() -> None:
-    assert causes(report(compared(h0=Counts(1_000, 0, 5, 5))).document()) == []
-    assert causes(report(compared(h11=Counts(1_000, 0, 5, 5), h4=Counts(50))).document()) == []
-
-
-def test_without_keys_a_column_may_keep_all_rows_from_being_equal() -> None:
-    document = report(compared(h4=Counts(0, 0, 9, 9))).document()
-    document["validate"] = {}
-    assert "add it to validate.ignore" in causes(document)[0]
-
-
-def test_nothing_is_said_of_what_is_equal() -> None:
-    found = compared(h4=Counts(50))
-    found.duplicate_keys_in_other = 2
-    assert causes(report(found).document()) == []
-
-
-def test_a_column_is_not_blamed_for_rows_of_which_it_is_unknown_what_differs() -> None:
-    found = compared(h4=Counts(50, 100))
-    found.columns = {"written": 3, "plays": 0}
-    found.duplicate_keys_in_result = 9
-    assert not any("only in" in cause for cause in causes(report(found).document()))
-    found.buckets, found.columns = {4: Counts(50, 0, 1, 1)}, {"written": 0}
-    assert not any("only in" in cause for cause in causes(report(found).document()))
-
-
-HOLE = "impressions: it has no rows from 03:00 to 04:00"
-TWICE = "impressions: at least 7 rows have the Kafka offset of another row"
-
-
-@pytest.mark.parametrize(
-    ("counts", "said"),
-    [
-        (Counts(9, 0, 1, 0), [HOLE, TWICE]),
-        (Counts(9, 0, 0, 1), [TWICE, "3 rows of the input were so late that a stream drops them"]),
-        (Counts(9, 1, 0, 0), [HOLE, TWICE, "so late that a stream drops them"]),
-        (Counts(9, 0, 0, 0), []),
-    ],
-)
-def test_what_the_run_knows_of_its_input_is_said_where_it_may_explain_something(
-    counts: Counts, said: list[str]
-) -> None:
-    clues = Clues((HOLE,), (TWICE,), arrived_late=3)
-    told = causes(report(compared(h4=counts, h7=Counts(5)), clues).document())
-    every = [HOLE, TWICE, "so late that a stream drops them"]
-    assert [each for each in every if any(each in cause for cause in told)] == [
-        each for each in every if any(each in words for words in said)
-    ]
-    assert all(any(words in cause for cause in told) for words in said)
-
-
-def test_one_late_row_is_one() -> None:
-    (told,) = (
-        cause
-        for cause in causes(report(compared(h4=Counts(9, 1)), Clues(arrived_late=1)).document())
-        if "late" in cause
-    )
-    assert told.startswith("1 row of the input was so late that a stream drops it. The result has")
-
-
 def test_a_reference_is_named_where_production_would_be(tmp_path: Path) -> None:
     found = compared(h0=Counts(5, 1, 1, 1))
     found.columns, found.duplicate_keys_in_other = {"plays": 1}, 2
@@ -258,20 +135,3 @@ def test_a_reference_is_named_where_production_would_be(tmp_path: Path) -> None:
     document = report(found, **wish).document()
     assert (document["referenceSnapshotId"], document["rows"]["reference"]) == (8, 7)  # type: ignore[index]
     assert "production" not in str(document).lower()
-
-
-def test_causes_that_production_has_are_not_said_of_a_reference() -> None:
-    wish: dict[str, Any] = {"against": "Reference", "reference": {"table": "lake.audit.summary"}}
-    for counts in (
-        Counts(0, 0, 0, 3),
-        Counts(5, 0, 3),
-        Counts(5, 0, 0, 3),
-        Counts(0, 0, 3, 3),
-        Counts(5, 3, 1),
-    ):
-        found = compared(h4=counts)
-        found.duplicate_keys_in_other = 1
-        for keys in ((), ["id"]):
-            told = causes(report(found, Clues(arrived_late=3), keys, **wish).document())
-            assert told
-            assert not any("production" in cause.lower() for cause in told)

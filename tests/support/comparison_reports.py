@@ -1,0 +1,55 @@
+"""Reports of comparisons, made from figures."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from backfill.api.output import Output
+from backfill.runtime.comparison.compare import Counts, Found
+from backfill.runtime.comparison.outputs import stretch_us
+from backfill.runtime.comparison.report import Clues, Report
+from backfill.runtime.settings import RuntimeSettings
+
+START = datetime(2021, 7, 11, tzinfo=UTC)
+
+
+def report(
+    found: Found,
+    clues: Clues = Clues(),  # noqa: B008
+    keys: Sequence[str] = (),
+    length: timedelta = timedelta(hours=12),
+    **validate: Any,
+) -> Report:
+    """A report, by default with the key ``id`` of ``validate``; ``keys`` are those of the output."""
+    output = Output.model_validate(
+        {
+            "name": "summary",
+            "table": "lake.default.summary",
+            "timestampColumn": "at",
+            "keys": keys,
+            "validate": {"keys": [] if keys else ["id"], **validate},
+        }
+    )
+    settings = RuntimeSettings.model_validate(
+        {
+            "backfill": "again",
+            "namespace": "default",
+            "uid": "u",
+            "attempt": 1,
+            "plan_id": "p",
+            "plan": "/plan",
+            "checkpoints": "/c",
+            "channel": "/c",
+            "scratch": "/s",
+            "window": {"start": START, "end": START + length, "drain": "10m"},
+            "sources": (),
+            "outputs": (output,),
+            "main_file": "app.py",
+        }
+    )
+    return Report(settings, output, found, stretch_us(settings.window), 7, 8, START, clues)
+
+
+def compared(**stretches: Counts) -> Found:
+    """What was found in stretches of time, which are named by their numbers: ``h0``, ``h1``."""
+    return Found(buckets={int(name.removeprefix("h")): each for name, each in stretches.items()})
