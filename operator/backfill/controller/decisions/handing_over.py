@@ -132,7 +132,10 @@ def _watch(observed: Observed, draft: Draft, wanted: HandOff, name: str) -> Next
     if lag is not None and lag <= wanted.max_lag.total_seconds():
         draft.condition(_HANDED_OVER, "True", Reason.LIVE, _live(draft, wanted, name))
         return None
-    if state.phase == "Exited":
+    if state.phase in {"Running", "Exited"} and (astray := _astray(handed, observed.live_report)):
+        message = _without_state(astray, name)
+        draft.condition(_HANDED_OVER, "Unknown", Reason.LIVE_START_BLOCKED, message)
+    elif state.phase == "Exited":
         why = ": ".join(filter(None, (state.reason, state.message)))
         draft.condition(
             _HANDED_OVER,
@@ -148,7 +151,8 @@ def _watch(observed: Observed, draft: Draft, wanted: HandOff, name: str) -> Next
             f"SparkApplication {name} has no driver yet{_why(state)}",
         )
     else:
-        draft.condition(_HANDED_OVER, "Unknown", Reason.CATCHING_UP, _catching_up(observed, name))
+        message = _catching_up(observed, handed, name)
+        draft.condition(_HANDED_OVER, "Unknown", Reason.CATCHING_UP, message)
     return Next(requeue_seconds=LOOK_SECONDS)
 
 
@@ -175,11 +179,11 @@ def _record(observed: Observed, draft: Draft, name: str) -> None:
 
 
 def _as_it_goes_on(query: HandedOverQuery, report: LiveReport | None) -> HandedOverQuery:
-    """A query with what its driver reports; how far behind one is that has ended is unknown."""
+    """A query with what its driver reports; how far behind one is that does not run is unknown."""
     reported = report.queries if report is not None else ()
     found = next((each for each in reported if _is_same(query, each)), None)
-    if found is None:
-        return query
+    if found is None:  # what an earlier driver has reported of it does not count
+        return query.model_copy(update={"lag_seconds": None})
     fields = {
         "live_batch": found.batch,
         "records_behind": found.records_behind,
@@ -193,6 +197,22 @@ def _is_same(query: HandedOverQuery, live: LiveQuery) -> bool:
     if query.query_id and live.query_id:
         return query.query_id == live.query_id
     return query.name == live.query
+
+
+def _astray(handed: HandOffStatus, report: LiveReport | None) -> list[HandedOverQuery]:
+    """The queries that have started under their names, but not with the ID in their checkpoints: at
+    their locations the live driver has found nothing.
+    """
+    if report is None or handed.created_at is None or report.heartbeat < handed.created_at:
+        return []
+    started = {each.query for each in report.queries if each.query_id}
+    return [query for query in _not_started(handed, report) if query.name in started]
+
+
+def _not_started(handed: HandOffStatus, report: LiveReport) -> list[HandedOverQuery]:
+    """The queries of which no live query has the ID."""
+    ids = {each.query_id for each in report.queries}
+    return [query for query in handed.queries if query.query_id and query.query_id not in ids]
 
 
 def _fail(draft: Draft, handed: HandOffStatus, message: str) -> Next:
@@ -218,14 +238,42 @@ def _why(state: DriverState) -> str:
     return f": {state.message}" if state.message else ""
 
 
-def _catching_up(observed: Observed, name: str) -> str:
+def _without_state(queries: list[HandedOverQuery], name: str) -> str:
+    """Which queries lack their state, and what to do. The places come last: the message ends where
+    there are too many.
+    """
+    whose = "its" if len(queries) == 1 else "their"
+    return (
+        f"SparkApplication {name} has started {_names(queries)} without {whose} state, so {whose}"
+        f" results are wrong: delete {name} and what it has written, and start the application so"
+        " that it sets the checkpointLocation where the state is; if the state was on a pod's own"
+        " disk, create the Backfill again with another checkpointLocation\n"
+        f"the state is in {_places(queries)}"
+    )
+
+
+def _names(queries: list[HandedOverQuery]) -> str:
+    what = "the query" if len(queries) == 1 else "the queries"
+    return f"{what} {', '.join(each.name for each in queries)}"
+
+
+def _places(queries: list[HandedOverQuery]) -> str:
+    return ", ".join(each.checkpoint_location for each in queries)
+
+
+def _catching_up(observed: Observed, handed: HandOffStatus, name: str) -> str:
     message = f"SparkApplication {name} is catching up with Kafka"
     report = observed.live_report
     if report is None:
         return f"{message}; its driver has not reported yet"
     if observed.now - report.heartbeat > REPORT_PATIENCE:
         return f"{message}; its driver has sent no report for {format_duration(REPORT_PATIENCE)}"
-    return f"{message}: {report.message}" if report.message else message
+    if report.message:
+        return f"{message}: {report.message}"
+    missing = _not_started(handed, report)
+    if missing:
+        return f"{message}; no query has started yet from the state in {_places(missing)}"
+    return message
 
 
 def _live(draft: Draft, wanted: HandOff, name: str) -> str:

@@ -380,13 +380,84 @@ def test_its_lag_is_shown_and_the_bound_is_that_of_the_spec() -> None:
     assert "at most 10m behind" in stage(world.status, ConditionType.SUCCEEDED)[2]
 
 
-def test_a_query_without_a_name_is_known_by_its_id() -> None:
+def running_with(*names: str) -> LiveWorld:
+    """The same, with queries whose IDs are known: ``6a`` and following."""
     world = running()
     handed = world.status.hand_off
     assert handed is not None
-    known = tuple(query.model_copy(update={"query_id": "6a"}) for query in handed.queries)
+    known = tuple(
+        handed.queries[0].model_copy(update={"name": name, "query_id": f"6{letter}"})
+        for name, letter in zip(names, "abcdef", strict=False)
+    )
     queries = {"hand_off": handed.model_copy(update={"queries": known})}
     world.status = world.status.model_copy(update=queries)
+    return world
+
+
+def reports(*queries: tuple[str, str], at: datetime = NOW) -> LiveReport:
+    """A report of queries that have caught up, by name and ID."""
+    found = (live(1, at, query, query_id=query_id).queries[0] for query, query_id in queries)
+    return LiveReport(queries=tuple(found), heartbeat=at)
+
+
+@pytest.mark.parametrize("phase", ["Running", "Exited"])
+def test_an_application_that_does_not_find_its_state_is_said(phase: Any) -> None:
+    world = running_with("counts", "copies")
+    world.app = DriverState(phase)
+    world.report = reports(("counts", "7a"), ("copies", "6b"))
+    decision = world.turn()
+    assert world.condition == ("Unknown", Reason.LIVE_START_BLOCKED)
+    message = stage(world.status, ConditionType.HANDED_OVER)[2]
+    assert "january-live has started the query counts without its state, so its res" in message
+    assert message.endswith("\nthe state is in s3://live/counts")
+    assert stage(world.status, ConditionType.STALLED)[0] == "True"
+    assert decision.next.requeue_seconds is not None
+    world.app, world.report = RUNNING, reports(("counts", "6a"), ("copies", "6b"))
+    world.turn()
+    assert world.condition == ("True", Reason.LIVE)
+
+
+@cases(
+    "report",
+    {
+        "nothing yet": LiveReport(heartbeat=NOW),
+        "a query that has not started yet": reports(("copies", "6b")),
+        "another query": reports(("others", "7a")),
+        "a query without a name": reports(("7a", "7a")),
+        "an older application's": reports(("counts", "7a"), at=NOW - timedelta(minutes=1)),
+        "a query started in the place of one with another checkpoint": reports(
+            ("counts", "7a"), ("counts", "6a")
+        ),
+    },
+)
+def test_a_query_may_start_late_or_again(report: LiveReport) -> None:
+    world = running_with("counts", "copies")
+    world.report = report
+    world.turn()
+    assert world.condition == ("Unknown", Reason.CATCHING_UP)
+
+
+def test_what_has_not_started_from_its_state_yet_is_said() -> None:
+    world = running_with("counts", "copies")
+    world.report = reports(("copies", "6b"), ("7a", "7a"))
+    world.turn()
+    message = stage(world.status, ConditionType.HANDED_OVER)[2]
+    assert message.endswith("no query has started yet from the state in s3://live/counts")
+
+
+def test_what_an_earlier_driver_has_reported_of_a_query_does_not_count() -> None:
+    world = running_with("counts", "copies")
+    world.report = live(1, query="counts", query_id="6a")
+    world.turn()
+    world.report = live(1, query="copies", query_id="6b")
+    world.turn()
+    assert world.condition == ("Unknown", Reason.CATCHING_UP)
+    assert world.status.hand_off is not None
+    assert world.status.hand_off.lag_seconds is None
+
+
+def test_a_query_without_a_name_is_known_by_its_id() -> None:
+    world = running_with("counts")
     world.report = live(7, query="6a", query_id="6b")
     world.turn()
     assert world.condition == ("Unknown", Reason.CATCHING_UP)
