@@ -362,6 +362,12 @@ REFUSED: dict[str, tuple[str, tuple[str, ...], int | None, str]] = {
         None,
         "the query counts has no checkpointLocation",
     ),
+    "a relative location": (
+        WINDOWS.replace("write(", 'home = "live"\nwrite('),
+        ("counts",),
+        None,
+        "query counts, live/checkpoints/counts, is relative",
+    ),
     "offsets in another form": (
         'spark.conf.set("spark.sql.streaming.offsetLog.formatVersion", "2")\n' + WINDOWS,
         ("counts",),

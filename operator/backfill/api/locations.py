@@ -34,6 +34,11 @@ def is_local(location: str) -> bool:
     return location.startswith("file:") or _SCHEME.match(location) is None
 
 
+def is_relative(location: str) -> bool:
+    """Whether it depends on the working directory where a location is."""
+    return _SCHEME.match(location) is None and not location.startswith("/")
+
+
 def is_plain(location: str) -> bool:
     """Whether no part of a location has a special meaning.
 

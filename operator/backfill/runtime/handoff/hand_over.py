@@ -34,6 +34,7 @@ from backfill.runtime.handoff.kafka import Topic, held_records
 from backfill.runtime.handoff.place import (
     Marker,
     Placement,
+    check_absolute,
     check_free,
     check_outlives,
     kafka_offset,
@@ -67,6 +68,7 @@ def check_query(run: Run, spark: SparkSession, query: Destination) -> None:
     if run.settings.hand_off is None:
         return
     placement = _placement(run.settings, query)
+    check_absolute(placement)
     for other in run.destinations:
         if other.identity != query.identity and overlap(other.location, query.location):
             raise UnsupportedProgram(

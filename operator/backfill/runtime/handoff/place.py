@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from backfill.api.base import Model
 from backfill.api.errors import BackfillError, Problem, UnsupportedProgram
-from backfill.api.locations import is_below
+from backfill.api.locations import is_below, is_relative
 from backfill.planning.workspace import Workspace
 from backfill.protocol.hand_off import HandOffQuery
 from backfill.runtime.catalyst import active
@@ -74,6 +74,24 @@ def _normalized(location: str) -> str:
     scheme, _, path = location.removeprefix("file:").rpartition("://")
     path = posixpath.normpath(f"/{path.lstrip('/')}")
     return f"{scheme}:/{path}" if scheme else path
+
+
+def check_absolute(placement: Placement) -> None:
+    """Checks that drivers with other working directories find a checkpoint.
+
+    Raises:
+        UnsupportedProgram: its location is relative.
+    """
+    if is_relative(placement.location):
+        raise UnsupportedProgram(
+            Problem(
+                "spec.handOff",
+                f"the checkpointLocation of the query {placement.name}, {placement.location}, is"
+                " relative, so the live application may look for it elsewhere",
+                "write it in full in the program, with scheme or from / on, such as s3a://bucket"
+                "/path",
+            )
+        )
 
 
 def check_outlives(placement: Placement, plan: str) -> None:

@@ -13,6 +13,7 @@ from backfill.runtime.handoff.place import (
     Marker,
     Placement,
     _own,
+    check_absolute,
     check_outlives,
     overlap,
 )
@@ -102,3 +103,17 @@ def test_a_checkpoint_may_be_beside_the_workspace_of_a_backfill(tmp_path: Path) 
     location = "s3a://lake/backfills/streaming/live/sums"
     placed = Placement("sums", MINE, location, Workspace(str(tmp_path)), None)
     check_outlives(placed, "s3://lake/backfills/streaming/january/plans/0123")
+
+
+@pytest.mark.parametrize("location", ["sums", "./sums", "checkpoints/sums", "../s3://lake/sums"])
+def test_a_location_that_depends_on_where_a_driver_runs_is_refused(location: str) -> None:
+    placed = Placement("sums", MINE, location, Workspace("/unused"), None)
+    with pytest.raises(UnsupportedProgram, match=r"is relative, .*; write it in full"):
+        check_absolute(placed)
+
+
+@pytest.mark.parametrize(
+    "location", ["/lake/sums", "file:/lake/sums", "file:///lake", "s3a://lake/sums", "hdfs:/sums"]
+)
+def test_a_location_in_full_is_the_same_for_every_driver(location: str) -> None:
+    check_absolute(Placement("sums", MINE, location, Workspace("/unused"), None))

@@ -1,0 +1,39 @@
+"""Queries whose state is not handed over, before they have read anything."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from backfill.api.errors import UnsupportedProgram
+from backfill.planning.workspace import Workspace
+from backfill.protocol.hand_off import HandOffSettings
+from backfill.runtime.handoff.hand_over import check_query
+from backfill.runtime.queries.run import Destination
+
+QUERY = Destination(
+    identity="counts",
+    name="counts",
+    location="s3a://lake/counts",
+    sources=("events",),
+    writes_files=False,
+    stateful=True,
+)
+
+
+def check(query: Destination, **hand_off: Any) -> None:
+    settings = SimpleNamespace(
+        hand_off=HandOffSettings(**hand_off),
+        uid="mine",
+        plan_id="0123",
+        checkpoint_workspace=Workspace("/unused"),
+    )
+    run: Any = SimpleNamespace(settings=settings, destinations=[])
+    spark: Any = None
+    check_query(run, spark, query)
+
+
+def test_a_location_that_the_live_application_may_not_find_is_refused() -> None:
+    with pytest.raises(UnsupportedProgram, match=r"counts, live/counts, is relative, .* in full"):
+        check(replace(QUERY, location="live/counts"))
