@@ -146,6 +146,7 @@ def _hand_off(backfill: Backfill, production_conf: Mapping[str, str]) -> HandOff
         state_partitions=wanted.state_partitions,
         checkpoint_location=production_conf.get(CHECKPOINT_LOCATION),
         starting_timestamp_margin=wanted.starting_timestamp_margin,
+        deployed=wanted.start == "Deploy",
         growing=bool(handed is not None and handed.growing),
     )
 

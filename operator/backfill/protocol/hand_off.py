@@ -51,6 +51,8 @@ class HandOffSettings(Model):
     """For sources whose rows have no offsets: how much older than the newest row of history the
     first records of live traffic are; null if there is no such source.
     """
+    deployed: bool = False
+    """Whether the operator starts the live application and waits until it has caught up."""
     growing: bool = False
     """Whether history may still be extended with newer rows of the tables. Kafka then need not yet
     hold what follows the rows of the plan.

@@ -88,6 +88,16 @@ def check_query(run: Run, spark: SparkSession, query: Destination) -> None:
                 "write a table, or write the files in foreachBatch",
             )
         )
+    if query.ends and run.settings.hand_off.deployed:
+        raise UnsupportedProgram(
+            Problem(
+                "spec.handOff.start",
+                f"is Deploy, and the query {query.name} ends by itself (trigger availableNow or"
+                " once), so the live application would not go on with live traffic",
+                "write Prepare, and start the application as usual once the state is there; or"
+                " set another trigger in the program",
+            )
+        )
     _check_format(spark)
     check_outlives(placement, run.settings.plan)
     check_free(spark, placement)

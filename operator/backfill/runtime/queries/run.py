@@ -165,6 +165,8 @@ class Destination:
     """Whether the program has it write files by itself."""
     stateful: bool
     """Whether it may keep state."""
+    ends: bool = False
+    """Whether its trigger ends it when it has read what Kafka holds."""
     repeats: bool = False
     """Whether it is not known to drop records that history has read and that are read again."""
 

@@ -38,6 +38,8 @@ class Target:
     checkpoint: str | None = None
     """Option ``checkpointLocation``."""
     output_mode: str = "append"
+    ends: bool = False
+    """Whether its trigger ends it when it has read what is there (``availableNow``, ``once``)."""
     row_writer: bool = False
     """Whether the application writes each row with code of its own (``foreach``)."""
 

@@ -126,8 +126,8 @@ class ReplacedWriter(DataStreamWriter):
         return self._with(query_name=queryName)
 
     def trigger(self, **kwargs: Any) -> DataStreamWriter:
-        """Ignored: a batch starts when its step is released."""
-        return self
+        """Keeps whether the query ends: here, a batch starts when its step is released."""
+        return self._with(ends=bool(kwargs.get("availableNow") or kwargs.get("once")))
 
     def foreach(self, f: Any) -> DataStreamWriter:
         """Records that the application writes rows with code of its own: ``start`` refuses it."""
@@ -317,6 +317,7 @@ class SwitchedWriter(ReplacedWriter):
             sources=tuple(sorted(sources)),
             writes_files=self._function is None and self._target.writes_files,
             stateful=may_keep_state(self._df, header),
+            ends=self._target.ends,
             repeats=bool(
                 sources_read_twice(
                     self._df,

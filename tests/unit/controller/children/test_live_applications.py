@@ -171,6 +171,13 @@ def test_history_is_read_with_productions_partitions_since_its_state_keeps_them(
     assert settings.hand_off.state_partitions == 12
 
 
+def test_a_driver_knows_whether_the_operator_starts_the_live_application() -> None:
+    for start in ("Prepare", "Deploy"):
+        _, settings = history(KUBEFLOW, start=start)
+        assert settings.hand_off is not None
+        assert settings.hand_off.deployed == (start == "Deploy")
+
+
 @BOTH
 def test_a_driver_knows_where_the_live_application_keeps_its_checkpoints(base: Manifest) -> None:
     conf, settings = history(base, start="Prepare")
