@@ -42,8 +42,10 @@ RETENTION = timedelta(days=36_500)
 OTHER_TOPICS = {"events": ("trimmed", "younger", "missing"), by_time.SOURCE: (by_time.REMOVED,)}
 PARTITIONS = {"events": 3, "clicks": 11, "single": 1}
 """With rows of history."""
-SENT_TOPICS = {"sent-live": "live", "sent-uninterrupted": "uninterrupted"}
-"""Topics that the program in real-time mode writes, and the directories where other programs do."""
+SENT_OUTPUTS = {"sent", "tallies"}
+"""Outputs that are topics. Each has the name of the output and of a directory in ``SENDERS``."""
+SENDERS = ("live", "uninterrupted")
+"""The directories where other programs write."""
 KAFKA_PARTITIONS = {"events": 4, "clicks": 12, "single": 1}
 """Of the topics in Kafka: the others have no rows in history."""
 COLUMNS = pa.schema(
@@ -69,6 +71,7 @@ OUTPUTS = {
     "right": JOINED,
     "full": JOINED,
     "sent": SENT,
+    "tallies": SENT,
 }
 FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -208,6 +211,18 @@ queries = [
 for query in queries:
     query.awaitTermination()
 """
+RECORDS_WITH_MORE_COLUMNS = """
+from pathlib import Path
+
+keep_state_in("RocksDB")
+tallies = topic("events").groupBy(F.window("at", "5 minutes"), "user").agg(F.min("id").alias("first"), F.count("*").alias("n"), F.max("id").alias("last"))
+tallies = tallies.select("first", F.col("window.start").alias("at"), "user", "n", "last", "last")
+records = tallies.select("*", F.to_json(F.struct("at", "user", "n")).alias("value"))
+writer = records.writeStream.queryName("tallies").format("kafka").option("kafka.bootstrap.servers", servers)
+writer = writer.option("topic", f"tallies-{Path(home).name}").option("checkpointLocation", f"{home}/checkpoints/tallies")
+sending = writer.trigger(availableNow=True).start()
+"""
+"""Kafka ignores the columns, and their aggregates are in the state."""
 SLIDING_AND_CHAINED = """
 keep_state_in("RocksDB")
 sliding = topic("events").groupBy(F.window("at", "10 minutes", "5 minutes"), "user").agg(F.count("*").alias("n"))
@@ -296,9 +311,9 @@ PROGRAMS: dict[str, tuple[str, tuple[str, ...], int | None]] = {
     "state of its own with timers": (STATE_OF_ITS_OWN, ("copies",), None),
     "outer joins of two topics": (OUTER_JOINS, ("joined", "right", "full"), None),
     "state in pandas that times out, of one partition": (COUNTS_UNTIL_A_TIMEOUT, ("counts",), None),
-    "two queries, one without duplicates of a topic that is read twice": (
-        TWO_QUERIES,
-        ("copies", "counts"),
+    "a topic that is read twice and written without duplicates, and records with more columns": (
+        RECORDS_WITH_MORE_COLUMNS + TWO_QUERIES + "sending.awaitTermination()\n",
+        ("copies", "counts", "tallies"),
         1,
     ),
     "sliding windows, and windows of these": (SLIDING_AND_CHAINED, ("counts", "sessions"), None),
@@ -689,7 +704,8 @@ def test_history_and_the_live_application_give_what_an_uninterrupted_run_gives(
     jars = find_jars()
     with kafka_broker(jars, tmp_path) as broker, production(jars, broker, tmp_path) as live:
         four = ("trimmed", "younger", by_time.SOURCE, by_time.REMOVED)
-        topics = KAFKA_PARTITIONS | dict.fromkeys(four, 4) | dict.fromkeys(SENT_TOPICS, 1)
+        sent = [f"{output}-{sender}" for output in SENT_OUTPUTS for sender in SENDERS]
+        topics = KAFKA_PARTITIONS | dict.fromkeys(four, 4) | dict.fromkeys(sent, 1)
         kept = {"retention.ms": str(RETENTION // timedelta(milliseconds=1))}
         configured = {"clicks": kept, "single": kept | {"cleanup.policy": "compact"}}
         live.run(
@@ -728,9 +744,10 @@ def test_history_and_the_live_application_give_what_an_uninterrupted_run_gives(
             live.run_file(main_file, str(main_file.parent / "uninterrupted"))
             reported = live.run_file(main_file, *settings.arguments[1:])
             _check_report(reported, status(settings).hand_off)
-            if settings.outputs[0].name == "sent":
-                for topic, directory in SENT_TOPICS.items():
-                    live.run(RECEIVE, topic, str(main_file.parent / directory / "sent"))
+            for output in {each.name for each in settings.outputs} & SENT_OUTPUTS:
+                for sender in SENDERS:
+                    place = main_file.parent / sender / output
+                    live.run(RECEIVE, f"{output}-{sender}", str(place))
         for settings in runs.values():
             _check_offsets(status(settings).hand_off, settings)
             if any(each.name == by_time.SOURCE for each in settings.sources):

@@ -27,6 +27,8 @@ from backfill.outputs.staging import Staged, read_staged, staged_files
 from backfill.outputs.window import Stretch
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.sink import SinkWriter, redirect, settings_for, sink_settings
+from backfill.runtime.switching.kafka_records import record_rows
+from cases import cases
 
 ROWS, BATCHES = 40, 4
 """Rows of a batch, a minute apart; batch k begins k hours after the start."""
@@ -230,6 +232,54 @@ def test_rows_that_are_left_out_need_not_fit(stream: Stream, lake: Catalog) -> N
     assert [file.record_count for file in written.files] == [1]
     assert (written.rows_outside_window, written.rows_open) == (0, 1)
     assert SinkWriter(settings).write(iter([rows])).rows_outside_window == 3
+
+
+def _counts(frame: DataFrame) -> DataFrame:
+    """Records of an aggregation, with columns that Kafka ignores: two of them have one name."""
+    late = frame.withWatermark("at", "1 minute")
+    hours = late.groupBy(F.window("at", "1 hour"), F.col("WHO").alias("topic")).agg(
+        F.min("id").alias("first"), F.count("*").alias("n"), F.max("id").alias("last")
+    )
+    value = F.to_json(F.struct("n")).alias("value")
+    return hours.select("first", F.col("window.start").alias("at"), value, "topic", "last", "last")
+
+
+def _pairs(frame: DataFrame) -> DataFrame:
+    """Records of a join, with a column that Kafka ignores."""
+    late = frame.withWatermark("at", "1 minute")
+    other = late.select(
+        F.col("id").alias("pair"), F.col("at").alias("then"), F.upper("who").alias("n")
+    )
+    near = F.expr("id = pair and then between at and at + interval 1 minute")
+    return late.join(other, near).select("at", F.to_json(F.struct("id")).alias("value"), "n")
+
+
+@cases(
+    ("program", "value", "rows"),
+    {"an aggregation": (_counts, '{"n":40}', 1), "a join": (_pairs, '{"id":40}', 2 * ROWS)},
+)
+def test_columns_that_kafka_ignores_stay_in_a_state_that_is_handed_over(
+    spark: SparkSession,
+    lake: Catalog,
+    tmp_path: Path,
+    program: Callable[[DataFrame], DataFrame],
+    value: str,
+    rows: int,
+) -> None:
+    columns = pa.schema([COLUMNS.field("at"), ("value", pa.string())])
+    table = lake.create_table(f"raw.copies_{next(_tables)}", schema=columns)
+    stream, schema = Stream(spark, table, tmp_path), table.schema()
+    stream.run(
+        lambda frame: record_rows(
+            program(frame), "alerts", stream.output, schema, "a query", whole=True
+        )
+    )
+    head = table.refresh().metadata.refs[RESULT.branch].snapshot_id
+    written = table.scan(snapshot_id=head).to_arrow()["value"].to_pylist()
+    assert (value in written, len(written)) == (True, rows)
+    stream.add(BATCHES)
+    live = program(stream.read()).writeStream.option("checkpointLocation", str(stream.checkpoint))
+    live.format("noop").trigger(availableNow=True).start().awaitTermination()
 
 
 def _failing_at_first(column: str) -> Column:

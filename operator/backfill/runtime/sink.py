@@ -42,6 +42,10 @@ from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.long_lived import exempt_from_collection
 
 FORMAT = "backfill_iceberg"
+LEFT_OUT = "__backfill_left_out_"
+"""Begins the names of columns that no table gets: a query has them only to keep its state as it is
+without this sink.
+"""
 _OPTION = "settings"
 _REOPEN_SECONDS = 600.0
 """Seconds after which a table is loaded again. Credentials that a catalog issues with a table may
@@ -124,7 +128,8 @@ def check_schema(rows: StructType, table: Table, output: Output, zone: str | Non
     Raises:
         UnsupportedProgram: with every column that is missing, unknown or of another type.
     """
-    given = to_arrow_schema(rows, timezone="UTC")
+    columns = to_arrow_schema(rows, timezone="UTC")
+    given = pa.schema([each for each in columns if not each.name.startswith(LEFT_OUT)])
     problems = mismatches(given, table.schema(), output.table)
     if zone is not None:
         problems += zone_mismatches(given, table.schema(), output.table, zone)

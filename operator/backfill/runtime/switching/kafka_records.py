@@ -13,6 +13,7 @@ from pyspark.sql.types import StringType
 
 from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.api.output import Output
+from backfill.runtime.sink import LEFT_OUT
 
 VALUE, TOPIC = "value", "topic"
 _CONTENT = ("key", VALUE, "headers")
@@ -20,12 +21,20 @@ _CONTENT = ("key", VALUE, "headers")
 
 
 def record_rows(
-    frame: DataFrame, topic: str | None, output: Output, schema: Schema, query: str
+    frame: DataFrame,
+    topic: str | None,
+    output: Output,
+    schema: Schema,
+    query: str,
+    *,
+    whole: bool = False,
 ) -> DataFrame:
     """The rows of the output's table for the records that Spark would make of a DataFrame.
 
     Text is written as UTF-8 bytes where the table has bytes, as to Kafka. A column that is no part
-    of a record is written if the table has it, and left out otherwise.
+    of a record is written if the table has it, and left out otherwise: by the plan, or with
+    ``whole`` by the sink. What a plan leaves out, Spark does not keep in the query's state either,
+    which then is not that of the program.
 
     Args:
         topic: option ``topic`` of the sink, which counts more than the column.
@@ -48,6 +57,13 @@ def record_rows(
         kept = [name for name in kept if name != TOPIC]
     elif TOPIC in frame.columns and TOPIC not in kept:
         raise _no_column_topic(output, query)
+    if whole:
+        # by their places, since several of those that are left out may have the same name
+        kept = [
+            name if name in kept else f"{LEFT_OUT}{place}"
+            for place, name in enumerate(frame.columns)
+        ]
+        frame = frame.toDF(*kept)
     rows = [_written(frame, name, there) for name in kept]
     if topic is not None and TOPIC in there:
         rows.append(F.lit(topic).alias(TOPIC))

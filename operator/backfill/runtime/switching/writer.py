@@ -12,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from backfill.api.errors import BadInput, UnsupportedProgram
+from backfill.api.output import Output
 from backfill.iceberg.tables import Catalogs
 from backfill.planning.plan import PlanHeader, read_header
 from backfill.planning.workspace import Workspace
@@ -220,12 +221,15 @@ class SwitchedWriter(ReplacedWriter):
         run = self._run
         output = match_output(self._target, run.settings.outputs, run.writers)
         name = self._target.query_name or output.name
+        given = self._df
         if self._target.format == "kafka":
-            schema = Catalogs().load_table(output.table, "spec.outputs").schema()
-            what = f"{self._target},"
-            self._df = record_rows(self._df, self._target.topic, output, schema, what)
-        frame = self._df
+            self._df = self._record_rows(given, output)
         sources, used = self._inputs()
+        if self._target.format == "kafka" and run.settings.hand_off is not None:
+            # it need not matter what is in columns that Kafka ignores, but the state has them
+            self._df = self._record_rows(given, output, whole=True)
+            used = columns_used(self._df)
+        frame = self._df
         sink = sink_settings(frame, run.settings, output, name)
         target = SpanOutput.of(name, output, sink)
         header = read_header(run.settings.plan_workspace)
@@ -240,6 +244,11 @@ class SwitchedWriter(ReplacedWriter):
             output_mode=self._target.output_mode,
         )
         return self._begin(Captured(target, header, sources, used, checkpoint, committed, choice))
+
+    def _record_rows(self, frame: DataFrame, output: Output, *, whole: bool = False) -> DataFrame:
+        schema = Catalogs().load_table(output.table, "spec.outputs").schema()
+        what = f"{self._target},"
+        return record_rows(frame, self._target.topic, output, schema, what, whole=whole)
 
     def _start_function(self, function: Callable[[DataFrame, int], None]) -> StreamingQuery:
         run = self._run
