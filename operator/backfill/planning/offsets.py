@@ -172,9 +172,9 @@ def _not_elsewhere(
                 exact = not unknown and least == greatest
                 whole = (gaps[place].start, gaps[place].end)
                 filled[place].append((first, last + 1) if exact else whole)
-    for place, ranges in zip(places, filled, strict=True):
-        for left in _rest(place.gap, ranges):
-            yield place, left
+    for each, ranges in zip(places, filled, strict=True):
+        for left in _rest(each.gap, ranges):
+            yield each, left
 
 
 def _rest(gap: Gap, filled: list[tuple[int, int]]) -> Iterator[Gap]:

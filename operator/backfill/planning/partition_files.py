@@ -91,7 +91,7 @@ class PartitionFiles:
     @property
     def compared(self) -> int:
         """Number of files."""
-        return self.before.shape[1] + self.files.shape[1] + self.after.shape[1]
+        return sum(int(each.shape[1]) for each in (self.before, self.files, self.after))
 
     @property
     def doubled(self) -> int:
