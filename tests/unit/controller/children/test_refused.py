@@ -68,7 +68,7 @@ REFUSED: list[tuple[str, Manifest, dict[str, Any], str]] = [
         "another operator's field",
         APACHE,
         overriding(driver={"tolerations": []}),
-        "below podTemplateSpec",
+        "set pod fields under podTemplateSpec",
     ),
     ("no workspace", KUBEFLOW, {"workspace": None}, "spec.workspace: is missing"),
     (
