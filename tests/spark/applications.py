@@ -328,7 +328,8 @@ import functools, socket
 
 class Writer:
     def write(self, batch, number, table):
-        batch.writeTo(table).using("iceberg").option("check-nullability", "false").append()
+        writer = batch.writeTo(table).using("iceberg").option("check-nullability", "false")
+        writer.options(**{"fanout-enabled": "true", "compression-codec": None}).append()
 
 query = kafka(SparkSession.builder.getOrCreate()).writeStream
 query = query.foreachBatch(functools.partial(Writer().write, table="copies")).start()

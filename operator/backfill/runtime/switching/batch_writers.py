@@ -236,6 +236,11 @@ class _WriteTo:
         self._options[key.lower()] = value
         return self
 
+    def options(self, options: Mapping[str, Any]) -> "_WriteTo":
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
     def _kept(self, *_: Any) -> "_WriteTo":
         """The output table has its own format, properties and layout."""
         return self

@@ -49,7 +49,12 @@ def append(batch: BatchInProgress, table: str, version: object, application: str
     writer.option("txnVersion", str(version)).option("txnAppId", application).append()
 
 
-@pytest.mark.parametrize("write", [save, append])
+def append_with_options(batch: BatchInProgress, table: str, version: object) -> None:
+    writer = _WriteTo(FRAME, table, batch).using("delta")
+    writer.options({"txnVersion": str(version), "txnAppId": "app"}).append()
+
+
+@pytest.mark.parametrize("write", [save, append, append_with_options])
 def test_a_write_that_is_repeated_because_another_one_failed_is_left_out(
     function: Function, write: Any
 ) -> None:
