@@ -1,7 +1,6 @@
 """The writers of a survey: a query is looked at instead of started, and nothing else is written."""
 
-from collections.abc import Callable, Iterator
-from types import CodeType
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from pyspark.sql import DataFrame
@@ -12,6 +11,7 @@ from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE
 from backfill.protocol.survey import SurveyedQuery
 from backfill.runtime.queries.run import ProgramRun
+from backfill.runtime.surveying.mentions import mentioned
 from backfill.runtime.surveying.plans import Decoded, QueryPlan
 from backfill.runtime.switching.query import LeftOutQuery
 from backfill.runtime.switching.writer import ReplacedWriter
@@ -44,7 +44,7 @@ class SurveyingWriter(ReplacedWriter):
                 format=target.format,
                 output_mode=target.output_mode.lower(),
                 function=None if function is None else str(target.query_name),
-                mentions=() if function is None else tuple(_mentioned(function)),
+                mentions=() if function is None else tuple(mentioned(function)),
                 by_row=target.row_writer,
                 columns=plan.columns,
                 inputs=plan.inputs,
@@ -59,22 +59,6 @@ class SurveyingWriter(ReplacedWriter):
         view = LeftOutQuery(target.query_name, self._run)
         self._run.left_out(view)
         return view
-
-
-def _mentioned(function: Callable[[DataFrame, int], None]) -> Iterator[str]:
-    """Words in the texts of a function and of those within it, also in texts of its module that it
-    refers to.
-    """
-    code = getattr(function, "__code__", None)
-    texts = getattr(function, "__globals__", {})
-    pending = [code] if isinstance(code, CodeType) else []
-    while pending:
-        inner = pending.pop()
-        for value in (*inner.co_consts, *map(texts.get, inner.co_names)):
-            if isinstance(value, CodeType):
-                pending.append(value)
-            elif isinstance(value, str):
-                yield from (word.strip("`'\"(),;") for word in value.split())
 
 
 def refuse_writes(run: ProgramRun) -> None:

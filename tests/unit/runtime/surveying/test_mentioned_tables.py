@@ -1,0 +1,174 @@
+"""The tables that a function of ``foreachBatch`` names, wherever it takes the name from."""
+
+import functools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from backfill.runtime.surveying.mentions import mentioned
+
+TABLE = "lake.sales.plays"
+OF_THE_MODULE = TABLE
+BY_KIND = {"plays": [TABLE]}
+SETTINGS = SimpleNamespace(table=TABLE)
+
+
+def written(batch: Any) -> None:
+    batch.writeTo("lake.sales.plays").append()
+
+
+def append(batch: Any, number: int, table: str) -> None:
+    batch.writeTo(table).append()
+
+
+def main() -> Callable[..., None]:
+    table = "lake.sales.plays"
+
+    def write(batch: Any, number: int) -> None:
+        batch.writeTo(table).append()
+
+    return write
+
+
+def main_with_a_list() -> Callable[..., None]:
+    tables = ["lake.sales.plays", "lake.sales.skips"]
+
+    def write(batch: Any, number: int) -> None:
+        for table in tables:
+            batch.writeTo(table).append()
+
+    return write
+
+
+def decorated(function: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(function)
+    def logging_it(batch: Any, number: int) -> None:
+        function(batch, number)
+
+    return logging_it
+
+
+def with_a_default(batch: Any, number: int, table: str = "lake.sales.plays") -> None:
+    batch.writeTo(table).append()
+
+
+def with_a_keyword(batch: Any, number: int, *, table: str = "lake.sales.plays") -> None:
+    batch.writeTo(table).append()
+
+
+def of_the_module(batch: Any, number: int) -> None:
+    batch.writeTo(OF_THE_MODULE).append()
+
+
+def by_kind(batch: Any, number: int) -> None:
+    for table in BY_KIND["plays"]:
+        batch.writeTo(table).append()
+
+
+def by_settings(batch: Any, number: int) -> None:
+    batch.writeTo(SETTINGS.table).append()
+
+
+def by_another_function(batch: Any, number: int) -> None:
+    written(batch)
+
+
+def within(batch: Any, number: int) -> None:
+    def merge() -> None:
+        batch.sparkSession.sql("MERGE INTO `lake.sales.plays` USING (SELECT 1)")
+
+    merge()
+
+
+@dataclass
+class Writer:
+    table: str
+
+    def __call__(self, batch: Any, number: int) -> None:
+        self.write(batch, number)
+
+    def write(self, batch: Any, number: int) -> None:
+        batch.writeTo(self.table).append()
+
+
+class WithConstants:
+    table = "lake.sales.plays"
+
+    def __call__(self, batch: Any, number: int) -> None:
+        batch.writeTo(self.table).append()
+
+
+class WithTexts:
+    def __call__(self, batch: Any, number: int) -> None:
+        self._write(batch)
+
+    def _write(self, batch: Any) -> None:
+        batch.writeTo("lake.sales.plays").append()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        main(),
+        main_with_a_list(),
+        decorated(main()),
+        with_a_default,
+        with_a_keyword,
+        of_the_module,
+        by_kind,
+        by_settings,
+        by_another_function,
+        within,
+        functools.partial(append, table=TABLE),
+        functools.partial(functools.partial(append), 0, 1, TABLE),
+        functools.partial(Writer(TABLE).write),
+        functools.partial(Writer(TABLE)),
+        Writer(TABLE),
+        Writer(TABLE).write,
+        WithConstants(),
+        WithTexts(),
+        lambda batch, number: append(batch, number, "lake.sales.plays"),
+    ],
+)
+def test_its_name_is_found(function: Callable[..., None]) -> None:
+    assert TABLE in set(mentioned(function))
+
+
+def test_names_are_in_the_order_of_the_code() -> None:
+    def write(batch: Any, number: int) -> None:
+        batch.writeTo("lake.b").append()
+        written(batch)
+        batch.writeTo("lake.a").append()
+
+    assert list(mentioned(write)) == ["lake.b", "lake.a", TABLE]
+
+
+def test_what_only_leads_elsewhere_is_not_followed() -> None:
+    nothing: Any = None
+    tables = [f"lake.sales.{number}" for number in range(100)]
+    elsewhere = SimpleNamespace(log=logging.getLogger(), other=SimpleNamespace(table=TABLE))
+
+    def write(batch: Any, number: int) -> None:
+        print(nothing, not_yet, tables, elsewhere.log, logging.getLogger)
+
+    assert set(mentioned(write)) == set()
+    not_yet = TABLE
+
+
+def test_what_refers_to_itself_is_looked_at_once() -> None:
+    loop: list[Any] = [TABLE]
+    loop.append(loop)
+
+    def write(batch: Any, number: int) -> None:
+        write(loop, number)
+
+    assert list(mentioned(write)) == [TABLE]
+
+
+def test_builtins_and_classes_have_no_texts() -> None:
+    assert set(mentioned(print)) == set()
+    assert set(mentioned(Writer)) == set()
