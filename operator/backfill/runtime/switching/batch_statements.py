@@ -4,15 +4,17 @@ Of merges, only those can be redirected that put each row in the place of the on
 keys: the branch then keeps the newest row of each key.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from py4j.java_gateway import JavaObject
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from backfill.runtime.catalyst import Catalyst, elements, kind_of
+from backfill.runtime.catalyst import Catalyst, analyzed, elements, kind_of
 
 _EQUAL = {"=", "==", "<=>"}
+_NOT_BY_COLUMNS = "joins by something other than equality of columns with the same names"
 _UPSERT = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
 
 
@@ -39,7 +41,7 @@ def statement_of(plan: JavaObject, spark: SparkSession) -> Statement | None:
         case "InsertIntoStatement":
             return _insert(plan)
         case "MergeIntoTable":
-            return _merge(plan)
+            return _merge(plan, plan.sourceTable())
         case "UnresolvedWith":
             found = statement_of(plan.child(), spark)
             if found is not None:
@@ -48,9 +50,9 @@ def statement_of(plan: JavaObject, spark: SparkSession) -> Statement | None:
     return None
 
 
-def merge_of(plan: JavaObject) -> Statement:
-    """The same for the plan of ``mergeInto``."""
-    return _merge(plan)
+def merge_of(plan: JavaObject, rows: DataFrame) -> Statement:
+    """The same for the plan of ``mergeInto``, in which the DataFrame may not be analyzed yet."""
+    return _merge(plan, analyzed(rows))
 
 
 def _insert(plan: JavaObject) -> Statement:
@@ -73,7 +75,7 @@ def _insert(plan: JavaObject) -> Statement:
     )
 
 
-def _merge(plan: JavaObject) -> Statement:
+def _merge(plan: JavaObject, rows: JavaObject) -> Statement:
     matched, new, gone = (
         elements(actions)
         for actions in (
@@ -87,15 +89,11 @@ def _merge(plan: JavaObject) -> Statement:
         and [_action(each) for each in new] == ["InsertStarAction"]
         and not gone
     )
-    keys = _keys(plan.mergeCondition())
-    problem = ""
-    if not upserts:
-        problem = f"does something other than {_UPSERT}"
-    elif not keys:
-        problem = "joins by something other than equality of columns with the same names"
-    return Statement(
-        _table(plan.targetTable()), plan.sourceTable(), "MERGE", keys=keys, problem=problem
-    )
+    keys: tuple[str, ...] = ()
+    problem = f"does something other than {_UPSERT}"
+    if upserts:
+        keys, problem = _keys(plan.mergeCondition(), (plan.targetTable(), rows))
+    return Statement(_table(plan.targetTable()), rows, "MERGE", keys=keys, problem=problem)
 
 
 def _action(action: JavaObject) -> str:
@@ -114,12 +112,45 @@ def _table(plan: JavaObject) -> str:
     )
 
 
-def _keys(condition: JavaObject) -> tuple[str, ...]:
-    """The columns that a condition compares, each with one of the same name; none if it does
-    anything else.
+def _keys(
+    condition: JavaObject, merged: tuple[JavaObject, JavaObject]
+) -> tuple[tuple[str, ...], str]:
+    """The columns by which a merge compares the table with the rows that are merged, each with one
+    of the same name; or why its condition is anything else.
     """
-    names = [_column(part) for part in _conjuncts(condition)]
-    return tuple(name for name in names if name) if all(names) else ()
+    tables = [_names(each) for each in merged]
+    keys = []
+    for part in _conjuncts(condition):
+        sides = _compared(part)
+        if len(sides) != 2 or sides[0].name.lower() != sides[1].name.lower():
+            return (), _NOT_BY_COLUMNS
+        may_be_of = [side.may_be_of(tables) for side in sides]
+        for side, found in zip(sides, may_be_of, strict=True):
+            if not found:
+                return (), (
+                    f"joins by {side}, which does not begin with the name or alias of the table or"
+                    " of the rows that are merged: a field within a column cannot be a key"
+                )
+        if sides[0] == sides[1] or len(set.union(*may_be_of)) == 1:
+            return (), _NOT_BY_COLUMNS
+        keys.append(sides[0].name)
+    return tuple(keys), ""
+
+
+def _names(plan: JavaObject) -> set[tuple[str, ...]]:
+    """What the columns of a table, or of a query in its place, may have before their names."""
+    if plan.resolved():
+        return {_lower(each.qualifier()) for each in elements(plan.output())}
+    match kind_of(plan):
+        case "SubqueryAlias":
+            return {(str(plan.alias()).lower(),)}
+        case "UnresolvedRelation":
+            return {_lower(plan.multipartIdentifier())}
+    return set()
+
+
+def _lower(parts: JavaObject) -> tuple[str, ...]:
+    return tuple(str(part).lower() for part in elements(parts))
 
 
 def _conjuncts(condition: JavaObject) -> Iterator[JavaObject]:
@@ -130,25 +161,46 @@ def _conjuncts(condition: JavaObject) -> Iterator[JavaObject]:
         yield condition
 
 
-def _column(part: JavaObject) -> str | None:
-    """The name of the columns that are compared; None if it is no comparison of two that differ
-    only in the table that they are of.
-    """
+class _Side(NamedTuple):
+    """A column in a comparison."""
+
+    qualifier: tuple[str, ...]
+    """What is before its name: a table, or the column that it is a field of."""
+    name: str
+    is_column: bool
+    """Whether it is known to be no field of another one."""
+
+    def __str__(self) -> str:
+        return ".".join((*self.qualifier, self.name))
+
+    def may_be_of(self, tables: Sequence[set[tuple[str, ...]]]) -> set[int]:
+        """Those of several tables, by their names, of which it may be a column. What comes first in
+        a name may be left out.
+        """
+        given = tuple(part.lower() for part in self.qualifier)
+        return {
+            number
+            for number, names in enumerate(tables)
+            if self.is_column or any(name[-len(given) :] == given for name in names)
+        }
+
+
+def _compared(part: JavaObject) -> list[_Side]:
+    """Two columns that are compared; fewer if it is anything but that."""
     equal = kind_of(part) in {"EqualTo", "EqualNullSafe"} or _function(part) in _EQUAL
-    sides = [_path(side) for side in elements(part.children())] if equal else []
-    if len(sides) != 2 or not all(sides) or sides[0] == sides[1]:
-        return None
-    (*_, one), (*_, other) = sides
-    return one if one.lower() == other.lower() else None
+    sides = [_side(each) for each in elements(part.children())] if equal else []
+    return [side for side in sides if side is not None]
 
 
-def _path(side: JavaObject) -> tuple[str, ...]:
-    """The parts of a column's name; empty if it is something else."""
-    if kind_of(side) == "UnresolvedAttribute":
-        return tuple(map(str, elements(side.nameParts())))
-    if kind_of(side) == "AttributeReference":
-        return (*map(str, elements(side.qualifier())), str(side.name()))
-    return ()
+def _side(expression: JavaObject) -> _Side | None:
+    match kind_of(expression):
+        case "UnresolvedAttribute":
+            *before, name = map(str, elements(expression.nameParts()))
+            return _Side(tuple(before), name, is_column=not before)
+        case "AttributeReference":
+            qualifier = tuple(map(str, elements(expression.qualifier())))
+            return _Side(qualifier, str(expression.name()), is_column=True)
+    return None
 
 
 def _function(expression: JavaObject) -> str | None:

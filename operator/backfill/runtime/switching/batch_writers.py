@@ -89,7 +89,7 @@ class BatchMerge(MergeIntoWriter):
     def merge(self) -> None:
         """Stages the rows, if they are put in the place of those with the same keys."""
         with not_the_function():
-            statement = merge_of(self._jwriter.mergeCommand())
+            statement = merge_of(self._jwriter.mergeCommand(), self._frame)
         write_statement(
             self._batch, self._frame, replace(statement, table=self._table), "mergeInto"
         )
