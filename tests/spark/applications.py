@@ -31,6 +31,24 @@ def configured(schema):
     return read_source(SparkSession.builder.getOrCreate(), "events")
 """
 
+IN_THE_SESSION = (
+    "create or replace temporary view v as select 1 as a",
+    "create or replace global temporary view g as select 1 as a",
+    "cache table v",
+    "describe table v",
+    "show databases",
+    "show catalogs",
+    "show current schema",
+    "clear cache",
+    "drop view v",
+    "create or replace temporary function f(x int) returns int return x + 1",
+    "drop temporary function f",
+    "declare or replace variable x int default 1",
+    "set variable x = 2",
+    "drop temporary variable x",
+    "set time zone 'UTC'",
+)
+
 FINISHING = {
     "functions, arguments, a temporary view and SQL": (
         """
@@ -84,6 +102,18 @@ rows = left.join(right, F.expr("id = other and then between at and at + interval
 rows.select("id", "user", "at").writeStream.queryName("copies").start().awaitTermination()
 """
     ),
+    "a start that writes nothing": """
+spark = SparkSession.builder.getOrCreate()
+for statement in IN_THE_SESSION:
+    spark.sql(statement)
+spark.sql("create database if not exists default")
+spark.sql("select * from {rows} where id < :most", {"most": 2}, rows=spark.range(3)).createOrReplaceTempView("few")
+assert spark.table("few").cache().localCheckpoint().count() == 2
+spark.table("few").write.format("noop").mode("overwrite").save()
+kafka(spark).writeStream.queryName("copies").start().awaitTermination()
+spark.catalog.uncacheTable("few")
+spark.catalog.dropTempView("few")
+""".replace("IN_THE_SESSION", repr(IN_THE_SESSION)),
     "duplicates within the watermark": (
         """
 rows = kafka(SparkSession.builder.getOrCreate()).withWatermark("at", "1 minute")
@@ -196,6 +226,8 @@ left_out = [
 assert [query.name for query in left_out] == ["alerts", None, None, "peek", "alerts"]
 assert all(query.isActive and query.lastProgress is None and query.exception() is None for query in left_out)
 assert spark.sql("select id from peek").count() == 0
+spark.range(1).write.mode("overwrite").saveAsTable("production.alerts")
+assert spark.sql("insert overwrite alerts values (1)").count() == 0
 left_out[0].stop()
 assert [query.isActive for query in left_out] == [False, True, True, True, True]
 main = kafka(spark).writeStream.format("parquet").start("/production/copies")
@@ -236,24 +268,6 @@ def each(batch, number):
 
 kafka(spark).writeStream.queryName("each").foreachBatch(each).start().awaitTermination()
 """
-
-_IN_THE_SESSION = (
-    "create or replace temporary view v as select 1 as a",
-    "create or replace global temporary view g as select 1 as a",
-    "cache table v",
-    "describe table v",
-    "show databases",
-    "show catalogs",
-    "show current schema",
-    "clear cache",
-    "drop view v",
-    "create or replace temporary function f(x int) returns int return x + 1",
-    "drop temporary function f",
-    "declare or replace variable x int default 1",
-    "set variable x = 2",
-    "drop temporary variable x",
-    "set time zone 'UTC'",
-)
 
 FUNCTIONS = {
     "a function that writes with threads, reads its batch often, and only at times": _EACH.format(
@@ -365,7 +379,7 @@ while query.isActive:
         "for statement in IN_THE_SESSION:\n"
         "        batch.sparkSession.sql(statement)\n"
         '    batch.writeTo("copies").append()'
-    ).replace("IN_THE_SESSION", repr(_IN_THE_SESSION)),
+    ).replace("IN_THE_SESSION", repr(IN_THE_SESSION)),
     "a function named as the output, in update mode": """
 def each(batch, number):
     batch.writeTo("spark_catalog.other.table").append()
@@ -516,7 +530,10 @@ REFUSED_EFFECTS = {
 }
 """What a function does and is refused."""
 
-ALLOWED_EFFECTS = _EACH.format(
+ALLOWED_EFFECTS = """
+SparkSession.builder.getOrCreate().range(1).write.mode("overwrite").parquet("written")
+SparkSession.builder.getOrCreate().sql("drop table if exists nothing")
+""" + _EACH.format(
     """
     import socket, subprocess
     server = socket.create_server(("127.0.0.1", 0))
@@ -528,7 +545,7 @@ ALLOWED_EFFECTS = _EACH.format(
     batch.writeTo("copies").append()
     """
 )
-"""A function that does what a Backfill may allow."""
+"""A program and its function that do what a Backfill may allow."""
 
 REFUSED_BY_SPANS = {
     "a function": (
@@ -571,6 +588,29 @@ REFUSED = {
         f"in a function: {name}": (_EACH.format(does), words)
         for name, (does, words) in REFUSED_EFFECTS.items()
     },
+    "a table that the main program fills": (
+        'SparkSession.builder.getOrCreate().range(1).write.mode("overwrite").saveAsTable("dim")',
+        "the application writes to dim (write.saveAsTable) outside of its queries",
+    ),
+    "files that the main program writes when its queries have started": (
+        "kafka(SparkSession.builder.getOrCreate()).writeStream.queryName('copies').start()\n"
+        'SparkSession.builder.getOrCreate().range(1).write.json("s3://x/dim")',
+        "the application writes to s3://x/dim (write.json) outside of its queries",
+    ),
+    "a merge of the main program": (
+        'SparkSession.builder.getOrCreate().range(1).alias("s").mergeInto("dim", F.expr("dim.id = s.id"))'
+        ".whenNotMatched().insertAll().merge()",
+        "the application writes to dim (mergeInto) outside of its queries",
+    ),
+    "a statement of the main program": (
+        "spark = SparkSession.builder.getOrCreate()\n"
+        'spark.sql("insert into dim select * from {rows}", rows=spark.range(1))',
+        "the application runs an SQL statement (InsertIntoStatement) outside of its queries",
+    ),
+    "a table of the catalog": (
+        'SparkSession.builder.getOrCreate().catalog.dropTable("dim")',
+        "the application calls spark.catalog.dropTable outside of its queries",
+    ),
     "a statement in a thread that no function has started": (
         _BESIDE.format(
             """spark.sql("select 1").collect()

@@ -25,12 +25,12 @@ from backfill.api.static_table import MOST_STATIC_TABLES, StaticTable
 
 IgnoredQuery = Annotated[str, Field(min_length=1, max_length=255)]
 Execution = Literal["Auto", "Streaming", "Batch"]
-Effect = Literal["Connections", "ForeachPartition", "Jvm", "Processes", "Statements"]
+Effect = Literal["Connections", "ForeachPartition", "Jvm", "Processes", "Statements", "Writes"]
 
 MOST_SOURCES: Final = 64
 MOST_OUTPUTS: Final = 64
 MOST_IGNORED_QUERIES: Final = 64
-MOST_EFFECTS: Final = 5
+MOST_EFFECTS: Final = 6
 
 
 LIVE: Final = "Live"
@@ -211,18 +211,21 @@ class BackfillSpec(Model):
     """Queries of the application that must not run. Name a query by its ``queryName``; if it has
     none, by the Kafka topic, table or path that it writes to, or by the name of its function. Use
     this for queries that are not outputs of this Backfill, such as alerts to Kafka. To leave out a
-    single write within a function of ``foreachBatch``, name the table, topic or path that it writes
-    to, or the last part of that name. Queries that write to the console, to memory or to ``noop``
-    never run, unless an output has their name.
+    single write of the main program or of a function of ``foreachBatch``, name the table, topic or
+    path that it writes to, or the last part of that name. Queries that write to the console, to
+    memory or to ``noop`` never run, unless an output has their name.
     """
     allowed_effects: Annotated[tuple[Effect, ...], Field(max_length=MOST_EFFECTS)] = ()
-    """Side effects that functions of ``foreachBatch`` may have besides writing DataFrames. Allowed
-    effects happen for real: for every batch, and again when a batch is repeated after a failure.
-    ``Connections``: the driver's Python code opens connections or sends data to other hosts.
-    ``ForeachPartition``: ``foreach``, ``foreachPartition`` and the ``saveAs`` methods of RDDs.
-    ``Jvm``: the function uses Spark's JVM directly, for example for JDBC. ``Processes``: the driver
-    starts other processes. ``Statements``: SQL statements that write or define something. Default:
-    none; the first effect ends the run.
+    """Side effects that the application may have besides its queries and what functions of
+    ``foreachBatch`` write. Allowed effects happen for real: in every attempt, and in a function for
+    every batch, and again when a batch is repeated after a failure. ``Connections``: within a
+    function, the driver's Python code opens connections or sends data to other hosts.
+    ``ForeachPartition``: within a function, ``foreach``, ``foreachPartition`` and the ``saveAs``
+    methods of RDDs. ``Jvm``: a function uses Spark's JVM directly, for example for JDBC.
+    ``Processes``: within a function, the driver starts other processes. ``Statements``: SQL
+    statements that write or define something, also of the main program. ``Writes``: the main
+    program writes DataFrames itself, outside of functions. Default: none; the first effect ends the
+    run.
     """
     execution: Execution = "Auto"
     """How the application's queries run. ``Streaming``: as micro-batches with state, in order.

@@ -184,8 +184,9 @@ def init(
     """Propose a Backfill for an application, as a manifest with comments.
 
     Runs the application's main program until its queries start, without running them, and finds
-    its tables in the catalogs. Lines with `TODO` say what could not be found out. What the program
-    does besides its queries, such as statements of spark.sql at its start, happens for real.
+    its tables in the catalogs. Lines with `TODO` say what could not be found out. A program that
+    writes with Spark at its start is refused. What else it does besides its queries, such as
+    connections, happens for real.
     """
     from backfill.cli.installed import SPARK, TABLES, require
 

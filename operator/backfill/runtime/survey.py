@@ -13,7 +13,7 @@ from backfill.protocol.survey import SURVEY_FILE, Survey
 from backfill.runtime.launch import log_to_stderr, run_application
 from backfill.runtime.queries.run import FINISHED, ProgramRun
 from backfill.runtime.settings import settings_from_environment
-from backfill.runtime.surveying.queries import Surveyed, SurveyingWriter, refuse_writes
+from backfill.runtime.surveying.queries import Surveyed, SurveyedProgram, SurveyingWriter
 from backfill.runtime.surveying.streams import FoundInputs, SurveyedTables, SurveyingReader
 from backfill.runtime.switching.install import install_with
 from backfill.runtime.switching.reader import SwitchedBatchReader
@@ -45,8 +45,8 @@ def main() -> None:
         read_stream=lambda spark: SurveyingReader(spark, run, found),
         read=lambda spark: SwitchedBatchReader(spark, run, tables),
         write_stream=lambda frame: SurveyingWriter(frame, run, surveyed),
+        program=SurveyedProgram(run),
     )
-    refuse_writes(run)
     threading.Thread(target=_watch, args=(run,), name="backfill-survey", daemon=True).start()
     threading.Thread(target=_answer, args=(run, found, surveyed), name="backfill-answer").start()
     run_application(run)

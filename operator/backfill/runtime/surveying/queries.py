@@ -1,18 +1,16 @@
 """The writers of a survey: a query is looked at instead of started, and nothing else is written."""
 
-from collections.abc import Callable
-from typing import Any, NoReturn
-
 from pyspark.sql import DataFrame
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from backfill.api.errors import Problem, UnsupportedProgram
+from backfill.api.errors import Problem
+from backfill.api.spec import Effect
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE
 from backfill.protocol.survey import SurveyedQuery
 from backfill.runtime.queries.run import ProgramRun
 from backfill.runtime.surveying.mentions import mentioned
 from backfill.runtime.surveying.plans import Decoded, QueryPlan
+from backfill.runtime.switching.main_program import MainProgram
 from backfill.runtime.switching.query import LeftOutQuery
 from backfill.runtime.switching.writer import ReplacedWriter
 
@@ -61,28 +59,18 @@ class SurveyingWriter(ReplacedWriter):
         return view
 
 
-def refuse_writes(run: ProgramRun) -> None:
-    """Refuses every write of a DataFrame from now on. In a survey, tables that the program reads
-    once have no rows, so what it makes of them would be empty.
+class SurveyedProgram(MainProgram):
+    """A program that writes nothing: in a survey, tables that it reads once have no rows, so what
+    it makes of them would be empty.
     """
-    for name, value in {
-        "write": property(_refusal(run, "write")),
-        "writeTo": _refusal(run, "writeTo"),
-        "mergeInto": _refusal(run, "mergeInto"),
-    }.items():
-        setattr(ClassicDataFrame, name, value)
 
-
-def _refusal(run: ProgramRun, call: str) -> Callable[..., NoReturn]:
-    def refuse(*_: Any) -> NoReturn:
+    def _problem(self, effect: Effect, what: str, place: str | None) -> Problem:
         message = (
-            f"the main program calls DataFrame.{call} while it starts, and init cannot run it:"
-            " tables that it reads would be empty, and be written for real"
+            f"the main program {what} while it starts, and init cannot run it: it would happen for"
+            " real, and tables that the program reads would be empty"
         )
         fix = (
-            f"leave the write out where the environment variable {SETTINGS_VARIABLE} is set, as in"
-            " every backfill, or write the Backfill by hand"
+            f"leave it out where the environment variable {SETTINGS_VARIABLE} is set, as in every"
+            " backfill, or write the Backfill by hand"
         )
-        raise run.refuse(UnsupportedProgram(Problem("", message, fix)))
-
-    return refuse
+        return Problem("", message, fix)

@@ -36,6 +36,7 @@ from backfill.runtime.switching.late_writes import (
     record_lost_rows,
 )
 from backfill.runtime.switching.matching import (
+    is_left_out,
     last_part,
     match_write,
     same_place,
@@ -340,7 +341,7 @@ class BatchFunction:
         return branch
 
     def _left_out(self, place: str) -> bool:
-        return bool({place, last_part(place)} & set(self.run.settings.ignored_queries))
+        return is_left_out(place, self.run.settings.ignored_queries)
 
     def finish(self) -> None:
         """Stages outputs that nothing has written, without rows, once all queries have committed

@@ -1,5 +1,5 @@
-"""What ``DataFrame.write``, ``writeTo`` and ``mergeInto`` give while a function of ``foreachBatch``
-runs: PySpark's own writers, whose writes go into the branches of the outputs.
+"""What ``DataFrame.write``, ``writeTo`` and ``mergeInto`` give: PySpark's own writers. While a
+function of ``foreachBatch`` runs, their writes go into the branches of the outputs.
 
 PySpark's writers hand every call to a writer in the JVM; only that one is replaced.
 """
@@ -24,32 +24,42 @@ from backfill.runtime.switching.batch_function import (
 )
 from backfill.runtime.switching.batch_statements import Statement, merge_of
 from backfill.runtime.switching.kafka_records import TOPIC
+from backfill.runtime.switching.main_program import (
+    NO_EFFECT,
+    PLACES,
+    CheckedMerge,
+    CheckedWriter,
+    CheckedWriterV2,
+    MainProgram,
+)
 
-_NO_EFFECT = ("noop", "console")
-"""Formats that keep nothing outside the driver."""
 _KAFKA = "kafka"
 """Format that always appends, whatever the mode."""
 _MAY_BE_DELTA = (None, "delta")
 """Formats that may know transactions; the others ignore their options."""
 
 
-def write(frame: DataFrame) -> DataFrameWriter:
+def write(frame: DataFrame, program: MainProgram) -> DataFrameWriter:
     """``DataFrame.write``."""
     batch = _batch(frame)
-    return DataFrameWriter(frame) if batch is None else BatchWriter(frame, batch)
+    return CheckedWriter(frame, program) if batch is None else BatchWriter(frame, batch)
 
 
-def write_to(frame: DataFrame, table: str) -> DataFrameWriterV2:
+def write_to(frame: DataFrame, table: str, program: MainProgram) -> DataFrameWriterV2:
     """``DataFrame.writeTo``."""
     batch = _batch(frame)
-    return DataFrameWriterV2(frame, table) if batch is None else BatchWriterV2(frame, table, batch)
+    if batch is None:
+        return CheckedWriterV2(frame, table, program)
+    return BatchWriterV2(frame, table, batch)
 
 
-def merge_into(frame: DataFrame, table: str, condition: Column) -> MergeIntoWriter:
+def merge_into(
+    frame: DataFrame, table: str, condition: Column, program: MainProgram
+) -> MergeIntoWriter:
     """``DataFrame.mergeInto``."""
     batch = _batch(frame)
     if batch is None:
-        return MergeIntoWriter(frame, table, condition)
+        return CheckedMerge(frame, table, condition, program)
     return BatchMerge(frame, table, condition, batch)
 
 
@@ -149,7 +159,7 @@ class _Write:
     partitionBy = bucketBy = sortBy = clusterBy = _layout
 
     def save(self, path: str | None = None) -> None:
-        if self._format in _NO_EFFECT:
+        if self._format in NO_EFFECT:
             self._really()
             return
         how = f"write.format({self._format}).save" if self._format else "write.save"
@@ -157,8 +167,7 @@ class _Write:
         if self._format == _KAFKA:
             self._send(options.get("topic"), how)
             return
-        names = ("path", "table", "dbtable")
-        place = path or next((options[name] for name in names if options.get(name)), None)
+        place = path or next((options[name] for name in PLACES if options.get(name)), None)
         self._append(place, how)
 
     def _send(self, topic: str | None, how: str) -> None:

@@ -1,43 +1,33 @@
 """What a function of ``foreachBatch`` does besides writing DataFrames, as far as this process can
 see it: it is refused at the call, unless the Backfill allows it.
 
-Seen are connections and processes of Python code in the driver, SQL statements, direct use of
-Spark's JVM, and what runs on executors only for its effects. Not seen are connections that were
-open before, connections of libraries that are not written in Python or that have threads of their
-own from before, files, and whatever functions do on executors that give rows.
+Seen are connections and processes of Python code in the driver, direct use of Spark's JVM, and what
+runs on executors only for its effects; :mod:`backfill.runtime.switching.statements` sees SQL
+statements. Not seen are connections that were open before, connections of libraries that are not
+written in Python or that have threads of their own from before, files, and whatever functions do on
+executors that give rows.
 """
 
 import functools
-import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from concurrent.futures.thread import _worker
-from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from py4j.java_gateway import JavaObject
 from pyspark import RDD, SparkContext
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.catalog import Catalog
+from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
-from pyspark.sql.sql_formatter import SQLStringFormatter
 
 from backfill.api.spec import Effect
-from backfill.runtime.catalyst import frame_of, is_any_of, kind_of, nodes_of, with_values
 from backfill.runtime.switching.batch_function import (
     BatchInProgress,
-    batch_beside,
     batch_in_progress,
-    batch_of,
     not_the_function,
-    unknown_thread,
     within,
 )
-from backfill.runtime.switching.batch_statements import statement_of
-from backfill.runtime.switching.batch_writers import refuse_part, write_statement
 
 _EVENTS: dict[str, tuple[Effect, str]] = {
     "socket.connect": ("Connections", "connects to {}"),
@@ -67,47 +57,6 @@ _ONLY_EFFECTS = (
     "saveAsTextFile",
 )
 """Methods of RDDs that have no result."""
-_OF_CATALOGS = (
-    "analyzeTable",
-    "createDatabase",
-    "createExternalTable",
-    "createTable",
-    "dropDatabase",
-    "dropTable",
-    "dropView",
-    "recoverPartitions",
-    "truncateTable",
-)
-"""Methods of ``spark.catalog`` that do what statements do."""
-_PLANS = "org.apache.spark.sql.catalyst.plans.logical"
-_STATEMENTS = (f"{_PLANS}.Command", f"{_PLANS}.ParsedStatement", f"{_PLANS}.CompoundPlanStatement")
-_NO_COMMANDS = {"InsertIntoDir", "UnresolvedExecuteImmediate"}
-"""Statements that are none of these classes: ``INSERT OVERWRITE DIRECTORY``, and what is in a text
-that is only known when it runs.
-"""
-_SHOW = ("Describe", "List", "Show")
-"""How the names of statements begin that only show something."""
-_OF_SESSION = {
-    "CacheTable",
-    "CacheTableAsSelect",
-    "ClearCacheCommand",
-    "CreateTempViewUsing",
-    "CreateVariable",
-    "DropVariable",
-    "ExplainCommand",
-    "RefreshFunction",
-    "RefreshResource",
-    "RefreshTable",
-    "ResetCommand",
-    "SetCatalogAndNamespace",
-    "SetCatalogCommand",
-    "SetCommand",
-    "SetNamespaceCommand",
-    "SetVariable",
-    "UncacheTable",
-}
-"""Statements that concern only the session."""
-
 _installing = threading.Lock()
 _installed = False
 
@@ -123,13 +72,9 @@ def install_effects() -> None:
         start = _checked(BaseProcess.start, "Processes", "starts a process")  # few have an event
         BaseProcess.start = start  # type: ignore[method-assign]
         _inherit_the_batch()
-        SparkSession.sql = _sql(SparkSession.sql)  # type: ignore[method-assign]
         for name in _ONLY_EFFECTS:
             what = f"runs {name} on executors"
             setattr(RDD, name, _checked(getattr(RDD, name), "ForeachPartition", what))
-        for name in _OF_CATALOGS:
-            what = f"calls spark.catalog.{name}"
-            setattr(Catalog, name, _checked(getattr(Catalog, name), "Statements", what))
         for owner, names in {
             SparkSession: ("_jvm", "_jsparkSession"),
             ClassicDataFrame: ("_jdf",),
@@ -148,7 +93,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
         return
     effect, what = found
     subject = arguments[_SUBJECT.get(event, 0) : _SUBJECT.get(event, 0) + 1]
-    _check(effect, what.format(*map(_named, subject)))
+    check(effect, what.format(*map(_named, subject)))
 
 
 def _named(subject: Any) -> str:
@@ -160,7 +105,8 @@ def _named(subject: Any) -> str:
     return str(subject)
 
 
-def _check(effect: Effect, what: str) -> None:
+def check(effect: Effect, what: str) -> None:
+    """Refuses what the function of a batch does in this thread, unless the Backfill allows it."""
     batch = batch_in_progress()
     if batch is None:
         return
@@ -174,124 +120,10 @@ def _caller(depth: int) -> str:
     return str(sys._getframe(depth).f_globals.get("__name__", "")).partition(".")[0]
 
 
-def _sql(original: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
-    signature = inspect.signature(original)
-
-    @functools.wraps(original)
-    def sql(self: SparkSession, *args: Any, **kwargs: Any) -> DataFrame:
-        batch = batch_of(self)
-        beside = batch_beside() if batch is None else None
-        if batch is None and beside is None:
-            return original(self, *args, **kwargs)
-        given = signature.bind(self, *args, **kwargs).arguments
-        values = given.get("args")
-        with within(batch), _formatted(self, given["sqlQuery"], given.get("kwargs", {})) as text:
-            with not_the_function():
-                plan = self._jsparkSession.sessionState().sqlParser().parsePlan(text)
-                kind = _effect(self, plan)
-            if kind is not None and beside is not None:
-                _refuse_beside(beside, plan, self, kind)
-            elif kind is not None and (rows := _redirected(self, plan, values)) is not None:
-                return rows
-            elif kind is not None:
-                _check("Statements", f"runs an SQL statement ({kind})")
-            return original(self, text, values)
-
-    return sql
-
-
-@contextmanager
-def _formatted(spark: SparkSession, text: str, values: Mapping[str, Any]) -> Iterator[str]:
-    """A statement with values in place of names in braces, as PySpark puts them there: DataFrames
-    are views meanwhile.
-    """
-    formatter = SQLStringFormatter(spark)
-    try:
-        yield formatter.format(text, **values) if values else text
-    finally:
-        formatter.clear()
-
-
-def _redirected(spark: SparkSession, plan: JavaObject, values: Any) -> DataFrame | None:
-    """What a statement gives whose rows are staged; None if it is none of those, or if its table is
-    no output and it may happen for real.
-    """
-    batch = batch_in_progress()
-    if batch is None:
-        return None
-    with not_the_function():
-        statement = statement_of(plan, spark)
-        if statement is None:
-            _check_parts(batch, plan, spark)
-            return None
-        if not batch.takes(statement.table) and batch.allows("Statements"):
-            return None
-        rows = frame_of(spark, with_values(spark, statement.rows, values))
-    write_statement(batch, rows, statement, f"spark.sql ({statement.how})")
-    with not_the_function():
-        return spark.createDataFrame([], "num_affected_rows long")
-
-
-def _refuse_beside(
-    batch: BatchInProgress, plan: JavaObject, spark: SparkSession, kind: str
-) -> None:
-    """Refuses a statement of a thread that may be at work for the function of a batch, unless it
-    may happen for real.
-    """
-    with not_the_function():
-        if kind_of(plan) == "CreateTable" and plan.ignoreIfExists():
-            return  # a thread that starts another query may do so
-        if batch.allows("Statements"):
-            parts = (statement_of(node, spark) for node in nodes_of(plan))
-            if not any(part is not None and batch.takes(part.table) for part in parts):
-                return
-        raise batch.refuse(unknown_thread(f"an SQL statement ({kind}) is run"))
-
-
-def _check_parts(batch: BatchInProgress, plan: JavaObject, spark: SparkSession) -> None:
-    """Refuses statements with parts that write an output, as one that inserts into several tables:
-    allowed effects do not include that.
-    """
-    parts = (statement_of(node, spark) for node in nodes_of(plan))
-    writing = next((each for each in parts if each and batch.takes(each.table)), None)
-    if writing is not None:
-        raise refuse_part(batch, writing, f"spark.sql ({writing.how})")
-
-
-def _effect(spark: SparkSession, plan: JavaObject) -> str | None:
-    """The kind of a statement that is more than a query; None for queries, and for statements that
-    have no effect outside of the session.
-    """
-    return next((found for node in nodes_of(plan) if (found := _writes(spark, node))), None)
-
-
-def _writes(spark: SparkSession, node: JavaObject) -> str | None:
-    kind = kind_of(node).removesuffix("$")
-    if kind in _NO_COMMANDS:
-        return kind
-    if not is_any_of(spark, node, _STATEMENTS):
-        return None
-    harmless = kind.startswith(_SHOW) or kind in _OF_SESSION or _is_temporary(spark, node, kind)
-    return None if harmless else kind
-
-
-def _is_temporary(spark: SparkSession, node: JavaObject, kind: str) -> bool:
-    """Whether a statement defines or drops a view or function of the session."""
-    match kind:
-        case "CreateViewCommand":
-            return "TempView" in str(node.viewType())
-        case "CreateFunctionCommand" | "CreateSQLFunctionCommand" | "DropFunctionCommand":
-            return bool(node.isTemp())
-        case "DropView":
-            name = node.child().nameParts()
-            return bool(spark._jsparkSession.sessionState().catalog().isTempView(name))
-    return False
-
-
 def _checked(original: Callable[..., Any], effect: Effect, what: str) -> Callable[..., Any]:
     @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _check(effect, what)
+        check(effect, what)
         return original(self, *args, **kwargs)
 
     return method
@@ -327,7 +159,7 @@ def _guard_context() -> None:
 
 def _check_jvm(name: str) -> None:
     if batch_in_progress() is not None and _caller(3) not in _OWN:
-        _check("Jvm", f"uses Spark's JVM directly ({name})")
+        check("Jvm", f"uses Spark's JVM directly ({name})")
 
 
 def _inherit_the_batch() -> None:

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from pyspark import SparkContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
-from pyspark.sql.readwriter import DataFrameReader
+from pyspark.sql.merge import MergeIntoWriter
+from pyspark.sql.readwriter import DataFrameReader, DataFrameWriterV2
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from backfill.runtime.early_java import early_gateway
@@ -22,9 +23,11 @@ from backfill.runtime.queries.run import ProgramRun, Run, failed
 from backfill.runtime.session_conf import context_conf
 from backfill.runtime.switching.batch_writers import merge_into, write, write_to
 from backfill.runtime.switching.frames import SourceFrames
+from backfill.runtime.switching.main_program import MainProgram
 from backfill.runtime.switching.object_store import open_for_spark
 from backfill.runtime.switching.query import SwitchedQueryManager
 from backfill.runtime.switching.reader import SwitchedBatchReader, SwitchedReader
+from backfill.runtime.switching.statements import watch_statements
 from backfill.runtime.switching.static_tables import StaticTables
 from backfill.runtime.switching.writer import SwitchedWriter
 
@@ -48,6 +51,7 @@ def install(
         read_stream=lambda spark: SwitchedReader(spark, run, frames),
         read=lambda spark: SwitchedBatchReader(spark, run, static),
         write_stream=lambda frame: writer(frame, run, listeners.listen),
+        program=MainProgram(run),
     )
     _replace(SparkSession, "sql", static.in_sql(SparkSession.sql))
 
@@ -59,8 +63,15 @@ def install_with(
     read_stream: Callable[[SparkSession], DataStreamReader],
     read: Callable[[SparkSession], DataFrameReader],
     write_stream: Callable[[DataFrame], DataStreamWriter],
+    program: MainProgram,
 ) -> None:
     """The same with other readers and writers."""
+
+    def into(frame: DataFrame, table: str) -> DataFrameWriterV2:
+        return write_to(frame, table, program)
+
+    def merge(frame: DataFrame, table: str, condition: Column) -> MergeIntoWriter:
+        return merge_into(frame, table, condition, program)
 
     def table(spark: SparkSession, tableName: str) -> DataFrame:  # noqa: N803 - Spark's interface
         return read(spark).table(tableName)
@@ -73,9 +84,10 @@ def install_with(
     _replace(SparkSession, "table", table)
     _replace(SparkSession, "streams", property(streams))
     _replace(ClassicDataFrame, "writeStream", property(write_stream))
-    _replace(ClassicDataFrame, "write", property(write))
-    _replace(ClassicDataFrame, "writeTo", write_to)
-    _replace(ClassicDataFrame, "mergeInto", merge_into)
+    _replace(ClassicDataFrame, "write", property(lambda frame: write(frame, program)))
+    _replace(ClassicDataFrame, "writeTo", into)
+    _replace(ClassicDataFrame, "mergeInto", merge)
+    watch_statements(program)
     _replace(SparkContext, "__init__", _starting(SparkContext.__init__, run, context_started))
     _replace(SparkContext, "stop", _stopping(SparkContext.stop, run))
 

@@ -422,6 +422,11 @@ def without_partitions(place: str) -> str:
     return _PARTITIONS.sub("", place)
 
 
+def is_left_out(place: str, ignored: Iterable[str]) -> bool:
+    """Whether writes to a table, topic or path are left out, by its name or the last part of it."""
+    return bool({place, last_part(place)} & set(ignored))
+
+
 def last_part(place: str) -> str:
     """The last part of a table's or topic's name or of a path."""
     name = place.replace("`", "").rstrip("/")

@@ -4,24 +4,24 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from backfill.api.errors import UnsupportedProgram
 from backfill.runtime.queries.run import ProgramRun
-from backfill.runtime.surveying.queries import refuse_writes
+from backfill.runtime.surveying.queries import SurveyedProgram
+from backfill.runtime.switching.main_program import CheckedWriterV2
 
 
-@pytest.mark.parametrize("call", ["write", "writeTo", "mergeInto"])
-def test_no_frame_is_written_even_if_the_program_catches_the_error(
-    call: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("write", "writeTo", "mergeInto"):
-        monkeypatch.setattr(ClassicDataFrame, name, getattr(ClassicDataFrame, name))
-    settings: Any = SimpleNamespace()
+def test_no_frame_is_written_even_if_the_program_catches_the_error() -> None:
+    settings: Any = SimpleNamespace(allowed_effects=(), ignored_queries=())
     run = ProgramRun(settings)
-    refuse_writes(run)
-    frame = object.__new__(ClassicDataFrame)
-    with pytest.raises(UnsupportedProgram, match=rf"calls DataFrame\.{call} while it starts"):
-        getattr(frame, call)("lake.raw.clicks", None)
+    frame: Any = SimpleNamespace(
+        sparkSession=None, _jdf=SimpleNamespace(writeTo=lambda table: SimpleNamespace())
+    )
+    writer = CheckedWriterV2(frame, "lake.raw.clicks", SurveyedProgram(run))
+    with pytest.raises(
+        UnsupportedProgram,
+        match=r"the main program writes to lake\.raw\.clicks \(writeTo\.append\) while it starts",
+    ):
+        writer.append()
     assert run.outcome is not None
     assert run.outcome.reason == "UnsupportedProgram"

@@ -11,6 +11,7 @@ from pyspark.sql.merge import MergeIntoWriter
 from pyspark.sql.readwriter import DataFrameWriter, DataFrameWriterV2
 
 from backfill.runtime.switching.batch_writers import BatchMerge, _Write, _WriteTo
+from backfill.runtime.switching.main_program import _DESCRIBING, CheckedMerge
 
 STAND_INS = [
     (DataFrameWriter, _Write, {"mode", "option", "save", "jdbc", "clusterBy"}),
@@ -48,3 +49,24 @@ def test_only_the_end_of_a_merge_does_something() -> None:
     ends = {name for node in statements for name, call in calls(node) if call is node.value}
     assert ends == {"merge"}
     assert "merge" in vars(BatchMerge)
+    assert "merge" in vars(CheckedMerge)
+
+
+def test_what_only_describes_a_write_is_known() -> None:
+    describing = {
+        name
+        for writer in (DataFrameWriter, DataFrameWriterV2)
+        for method in ast.walk(source(writer))
+        if isinstance(method, ast.FunctionDef) and _gives_itself(method)
+        for name, _ in calls(method)
+    }
+    assert describing == _DESCRIBING
+
+
+def _gives_itself(method: ast.FunctionDef) -> bool:
+    last = method.body[-1]
+    return (
+        isinstance(last, ast.Return)
+        and isinstance(last.value, ast.Name)
+        and last.value.id == "self"
+    )

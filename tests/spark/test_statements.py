@@ -1,0 +1,90 @@
+"""Which SQL statements a main program may run by itself."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from applications import IN_THE_SESSION
+from pyspark.sql import SparkSession
+
+from backfill.api.errors import UnsupportedProgram
+from backfill.runtime.queries.run import ProgramRun
+from backfill.runtime.switching import statements
+from backfill.runtime.switching.main_program import MainProgram
+
+READING = (
+    "select 1 as a",
+    "with x as (select 1 as a) select * from x where a = :least",
+    "from x select count(*) limit 1",
+    "values (1)",
+    "explain insert into dim select 1",
+    "show create table dim",
+    "describe extended dim",
+    "create table if not exists lake.db.dim (a int) using iceberg partitioned by (a)",
+    "create schema if not exists lake.db",
+    "add jar x.jar",
+    "add file x.txt",
+    "this is not sql",
+)
+WRITING = (
+    "insert into dim values (1)",
+    "insert overwrite dim partition (day = 1) select 1",
+    "with x as (select 1 as a) insert into dim select * from x",
+    "from x insert into dim select a insert into other select a",
+    "merge into dim t using x s on t.a = s.a when matched then delete",
+    "update dim set a = 1",
+    "delete from dim where a = 1",
+    "create table dim as select 1 as a",
+    "create table if not exists dim as select 1 as a",
+    "create or replace table dim (a int)",
+    "create table dim (a int)",
+    "create or replace view dim as select 1 as a",
+    "alter table dim add column b int",
+    "drop table if exists dim",
+    "drop database x cascade",
+    "truncate table dim",
+    "insert overwrite directory '/nowhere' using parquet select 1",
+    "execute immediate 'drop table dim'",
+    "begin insert into dim values (1); end",
+)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> ProgramRun:
+    settings: Any = SimpleNamespace(allowed_effects=(), ignored_queries=("others",))
+    run = ProgramRun(settings)
+    monkeypatch.setattr(statements, "_program", MainProgram(run))
+    return run
+
+
+def test_statements_that_write_nothing_outside_the_session_may_run(
+    spark: SparkSession, run: ProgramRun
+) -> None:
+    for text in READING:
+        assert statements._may_run(spark, text, {}), text
+    for text in IN_THE_SESSION:
+        assert statements._may_run(spark, text, {}), text
+        spark.sql(text)
+    assert run.outcome is None
+
+
+def test_others_are_refused(spark: SparkSession, run: ProgramRun) -> None:
+    passed = []
+    for text in WRITING:
+        try:
+            statements._may_run(spark, text, {})
+            passed.append(text)
+        except UnsupportedProgram as error:
+            assert "add Statements to spec.allowedEffects" in str(error), text
+    assert passed == []
+    assert run.outcome is not None
+
+
+def test_inserts_and_merges_may_be_left_out(spark: SparkSession, run: ProgramRun) -> None:
+    merge = "when not matched then insert *"
+    assert not statements._may_run(spark, "insert overwrite lake.db.others select 1", {})
+    assert not statements._may_run(spark, f"merge into others t using x on t.a = x.a {merge}", {})
+    from_rows = "insert into others select * from {rows}"
+    assert not statements._may_run(spark, from_rows, {"rows": spark.range(1)})
+    assert not spark.catalog.listTables(), "what stands for the rows is no view any more"
+    assert run.outcome is None
