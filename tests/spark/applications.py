@@ -477,6 +477,10 @@ REFUSED_EFFECTS = {
         "batch.sparkSession.sql(\"execute immediate 'create table x (a int)'\")",
         "foreachBatch runs an SQL statement (UnresolvedExecuteImmediate)",
     ),
+    "a procedure": (
+        "batch.sparkSession.sql(\"call lake.system.expire_snapshots('default.copies')\")",
+        "foreachBatch runs an SQL statement (Call)",
+    ),
     "a view that is not the session's": (
         'batch.sparkSession.sql("drop view if exists other.v")',
         "foreachBatch runs an SQL statement (DropView)",

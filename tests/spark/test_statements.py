@@ -43,6 +43,7 @@ WRITING = (
     "drop table if exists dim",
     "drop database x cascade",
     "truncate table dim",
+    "call lake.system.expire_snapshots(table => 'db.dim')",
     "insert overwrite directory '/nowhere' using parquet select 1",
     "execute immediate 'drop table dim'",
     "begin insert into dim values (1); end",

@@ -46,9 +46,9 @@ _OF_CATALOGS = (
 """Methods of ``spark.catalog`` that do what statements do."""
 _PLANS = "org.apache.spark.sql.catalyst.plans.logical"
 _STATEMENTS = (f"{_PLANS}.Command", f"{_PLANS}.ParsedStatement", f"{_PLANS}.CompoundPlanStatement")
-_NO_COMMANDS = {"InsertIntoDir", "UnresolvedExecuteImmediate"}
-"""Statements that are none of these classes: ``INSERT OVERWRITE DIRECTORY``, and what is in a text
-that is only known when it runs.
+_NO_COMMANDS = {"Call", "InsertIntoDir", "UnresolvedExecuteImmediate"}
+"""Statements that are none of these classes: calls of procedures, ``INSERT OVERWRITE DIRECTORY``,
+and what is in a text that is only known when it runs.
 """
 _SHOW = ("Describe", "List", "Show")
 """How the names of statements begin that only show something."""
