@@ -5,12 +5,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from pyspark import InheritableThread
 
 from backfill.outputs.staging import Batch
 from backfill.runtime.batch.spans import Span
+from backfill.runtime.queries.causes import cause_of, started_too_slowly
 from backfill.runtime.queries.run import Run
 from backfill.runtime.queries.tracker import Batch as CommittedBatch
 from backfill.runtime.queries.tracker import OpenResults, RowCounter
@@ -19,6 +21,7 @@ AT_ONCE = 2
 """Spans at a time: while one has too few tasks left for all cores, the next one fills them."""
 
 _log = logging.getLogger(__name__)
+_Given = TypeVar("_Given")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Work(Protocol):
 
     def spans(self) -> Sequence[Span]:
         """Those that are left, which follow each other and end with the plan; none where all is
-        committed. Finding them may take a while: it is asked once.
+        committed. Finding them may take a while: once they are found, it is not asked again.
         """
 
     def reads(self, span: Span) -> Span:
@@ -152,7 +155,7 @@ class SpanRunner:
             if self._asked:
                 return
             self._asked = True
-            spans = list(self._work.spans())
+            spans = list(self._patiently(self._work.spans))
             with self._turn:
                 self._spans, self._found = spans, True
             if not spans:
@@ -183,7 +186,8 @@ class SpanRunner:
 
     def _do(self, number: int) -> None:
         began_us = self._clock_us()
-        while (computed := self._work.write(self._spans[number])) is None:
+        write = self._work.write
+        while (computed := self._patiently(partial(write, self._spans[number]))) is None:
             if not self._released(number):
                 return
         with self._turn:
@@ -199,6 +203,16 @@ class SpanRunner:
             self._turn.notify_all()
         if number + 1 == len(self._spans):
             self._flush()
+
+    def _patiently(self, work: Callable[[], _Given]) -> _Given:
+        """Once more where a Python process was slow to start, as on a busy machine."""
+        try:
+            return work()
+        except Exception as error:
+            if self._stopped or not started_too_slowly(cause_of(error)):
+                raise
+            _log.warning("the query %s: trying once more: %s", self._query, cause_of(error))
+        return work()
 
     def _report(self, span: Span, began_us: int, late_rows: int) -> None:
         tracker = self._run.tracker

@@ -14,6 +14,12 @@ from backfill.runtime.queries.run import FINISHED, Run
 from backfill.runtime.queries.tracker import OpenResults, Tracker
 from waiting import PATIENCE_SECONDS, eventually
 
+FINDING = -1
+SLOW_START = (
+    "Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times:"
+    " org.apache.spark.SparkException: Python worker failed to connect back.\n\tat org.apache.spark"
+)
+
 
 class Spans:
     """The spans of a plan of six steps, computed when the test says so."""
@@ -27,6 +33,8 @@ class Spans:
         self.committed: list[tuple[int | None, int]] = []
         self.go = {steps.start: threading.Event() for steps in spans}
         self.failures: dict[int, Exception] = {}
+        self.slow_starts: dict[int, int] = {}
+        """By first step, how often no Python process is there in time."""
         self.further: dict[int, int] = {}
         """By first step, for spans whose first try finds that it reads too little: its right end."""
         self.tried: set[int] = set()
@@ -39,6 +47,8 @@ class Spans:
 
     def spans(self) -> list[Span]:
         assert self.finding.wait(PATIENCE_SECONDS)
+        if self.slow_starts.pop(FINDING, 0):
+            raise RuntimeError(SLOW_START)
         if self.finding_failure is not None:
             raise self.finding_failure
         found, self.found = self.found, []
@@ -56,6 +66,9 @@ class Spans:
         if span.read_end < self.further.get(span.steps.start, 0):
             self.tried.add(span.steps.start)
             return None
+        if self.slow_starts.get(span.steps.start, 0):
+            self.slow_starts[span.steps.start] -= 1
+            raise RuntimeError(SLOW_START)
         if span.steps.start in self.failures:
             raise self.failures[span.steps.start]
         batch = Batch("q", span.steps[-1], (), 0, 0, first=span.steps[0])
@@ -203,6 +216,31 @@ def test_a_span_that_fails_ends_the_query_after_those_before_it(spans: Spans) ->
     spans.until(lambda: not any(thread.is_alive() for thread in spans.runner.threads))
     assert 3 not in spans.begun
     assert spans.progress[0] == 2
+
+
+@pytest.mark.parametrize("slow", [FINDING, 2])
+def test_what_fails_because_python_was_slow_to_start_is_done_once_more(
+    spans: Spans, slow: int
+) -> None:
+    spans.slow_starts[slow] = 1
+    for go in spans.go.values():
+        go.set()
+    spans.run.release(6)
+    spans.runner.start()
+    spans.until(lambda: spans.tracker.all_reached(7))
+    assert spans.committed == [(0, 1), (2, 2), (3, 5)]
+    assert sorted(spans.begun) == ([0, 2, 3] if slow == FINDING else [0, 2, 2, 3])
+    assert spans.runner.exception() is None
+
+
+def test_what_fails_so_twice_is_told(spans: Spans) -> None:
+    spans.slow_starts[2] = 2
+    for go in spans.go.values():
+        go.set()
+    spans.run.release(6)
+    spans.runner.start()
+    spans.until(lambda: not any(thread.is_alive() for thread in spans.runner.threads))
+    assert str(spans.runner.exception()) == SLOW_START
 
 
 def test_a_commit_that_fails_is_told_and_nothing_after_it_is_committed(spans: Spans) -> None:
