@@ -28,6 +28,7 @@ from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from backfill.runtime.batch.cells import cells_of_tasks
 from backfill.runtime.batch.copies import without_copies
 from backfill.runtime.batch.runner import SpanRunner
 from backfill.runtime.catalyst import analyzed, kind_of, nodes_of, pruned
@@ -415,6 +416,39 @@ def test_watermarks_of_the_same_rows_are_measured_once(
     watermarks = [node for node in nodes if kind_of(node) == "EventTimeWatermark"]
     assert len(watermarks) == 2
     assert without_copies(watermarks, spark) == watermarks[:number]
+
+
+def test_the_driver_is_given_each_cell_once(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many tasks have rows in it: those of a long history would not fit."""
+    tasks = spark.range(0, 4_000, 1, 8).selectExpr(
+        "id % 5 AS arrival_cell",
+        "id % 2 AS lag_cell",
+        "id AS first_arrival",
+        "id + 1 AS last_arrival",
+        "id - 9 AS first_event",
+        "id - 1 AS last_event",
+        "id % 100 AS greatest_lag",
+        "2L AS rows",
+    )
+    given: list[pa.Table] = []
+    to_arrow = type(tasks).toArrow
+
+    def collected(frame: DataFrame) -> pa.Table:
+        given.append(to_arrow(frame))
+        return given[-1]
+
+    monkeypatch.setattr(type(tasks), "toArrow", collected)
+    found = cells_of_tasks(tasks)
+    assert [each.num_rows for each in given] == [10]
+    assert found.rows.tolist() == [800] * 10
+    for number in range(10):
+        least = int(found.first_arrival[number])
+        greatest = int(found.last_arrival[number]) - 1
+        assert (least, greatest) == (least % 10, 3_990 + least)
+        assert (found.first_event[number], found.last_event[number]) == (least - 9, greatest - 1)
+        assert found.greatest_lag[number] == 90 + least
 
 
 def test_every_attempt_reads_the_same(spark: SparkSession, lake: Catalog, events: Events) -> None:

@@ -108,12 +108,15 @@ def cells_in_tasks(event: Moments, arrival: Moments, width: int) -> ArrowFunctio
 
 
 def cells_of_tasks(tasks: DataFrame) -> Cells:
-    """The cells that tasks have made.
+    """The cells that tasks have made. Those of several tasks are put together before the driver is
+    given them: in a long history, it has no room for each task's own ones.
 
     Raises:
         Exception: Spark's own, with what failed in a task.
     """
-    return _cells(_merged([tasks.toArrow()]))
+    how = {"min": F.min, "max": F.max, "sum": F.sum}
+    merged = [how[function](name).alias(name) for name, function in _MERGED]
+    return _cells(tasks.groupBy(*_KEYS).agg(*merged).toArrow())
 
 
 def _keyed(batch: pa.RecordBatch, event: Moments, arrival: Moments, width: int) -> pa.Table:
