@@ -16,8 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.api.spec import BackfillSpec
+from backfill.planning.plan import Split, read_splits_of_steps
+from backfill.runtime.batch.arrow_leaf import arrow_frame
 from backfill.runtime.batch.leaves import Leaves
-from backfill.runtime.catalyst import executed
+from backfill.runtime.catalyst import analyzed, executed, kind_of, nodes_of
 from backfill.runtime.source.data_source import (
     StepPartition,
     StepReader,
@@ -228,6 +230,30 @@ def test_plans_say_nothing_of_how_files_are_opened(
     told = f"{heard}{capsys.readouterr().out}{frame._jdf.queryExecution().logical().toJSON()}"
     assert "SparkListenerSQLExecutionStart" in heard
     assert "hush" not in told
+
+
+def test_a_task_is_sent_no_more_than_it_reads(
+    spark: SparkSession, lake: Catalog, plan: Callable[..., Backfill]
+) -> None:
+    """What the function closes over goes to each Python process: a history of a million files would
+    need hundreds of megabytes there.
+    """
+    history(lake, files=6)
+    backfill = plan((START, START + timedelta(hours=3)))
+    steps = range(backfill.header.steps)
+    table = planned_tables(backfill.settings.plan_workspace)["events"]
+    schema = source_schema(table, with_record=False)
+    splits = read_splits_of_steps(backfill.settings.plan_workspace, steps, "events")
+    assert len(splits) > 1
+
+    def sent_to_all(tasks: list[tuple[Split, ...]]) -> int:
+        frame = arrow_frame(spark, table, tasks, schema)
+        assert frame.rdd.getNumPartitions() == len(tasks)
+        (node,) = (each for each in nodes_of(analyzed(frame)) if kind_of(each) == "MapInArrow")
+        return int(node.functionExpr().func().command().size())
+
+    few, many = sent_to_all([tuple(splits)]), sent_to_all([(each,) for each in splits * 40])
+    assert abs(many - few) < 50
 
 
 def test_spark_knows_how_much_is_read(

@@ -153,6 +153,16 @@ def size_bytes(frame: DataFrame) -> int:
     return int(str(frame._jdf.queryExecution().analyzed().stats().sizeInBytes()))
 
 
+def pickled(spark: SparkSession, objects: Sequence[object]) -> DataFrame:
+    """A row for each object, in a partition of its own: a task is sent only its own ones, and no
+    plan shows them. The column has a pickled list with the object.
+    """
+    partitions = spark.sparkContext.parallelize(objects, max(len(objects), 1))
+    encoder = _jvm(spark).org.apache.spark.sql.Encoders.BINARY()
+    rows = spark._jsparkSession.createDataset(partitions._jrdd.rdd(), encoder)
+    return DataFrame(rows.toDF(), spark)
+
+
 def column_of(spark: SparkSession, expression: JavaObject) -> Column:
     """A column of a plan by its identity, whatever else has its name."""
     return ClassicColumn(

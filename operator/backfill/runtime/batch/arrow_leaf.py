@@ -13,7 +13,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from backfill.planning.plan import Split
 from backfill.planning.rows.table import SourceTable
-from backfill.runtime.catalyst import sized
+from backfill.runtime.catalyst import pickled, sized
 from backfill.runtime.source.long_lived import exempt_from_collection
 from backfill.runtime.source.record_columns import RECORD_COLUMNS, RecordColumns
 
@@ -47,11 +47,13 @@ def arrow_frame(
     """
     read = [name for name in schema.names if columns is None or name in columns]
     given = _given(schema, read)
-    reader = _reader(table, tasks, given, frozenset(read), record=record, with_step=bool(step))
+    reader = _reader(
+        table, given, frozenset(read), with_record=record is not None, with_step=step is not None
+    )
     if step is not None:
         given = StructType([*given, StructField(step, LongType(), nullable=False)])
     size = sum(split.bytes for splits in tasks for split in splits)
-    rows = sized(_numbers(spark, tasks), size).mapInArrow(reader, given)
+    rows = sized(_sent(spark, tasks, record), size).mapInArrow(reader, given)
     added = [] if step is None else [F.col(f"`{step}`")]
     return rows.select(*(_column(rows, name, schema) for name in schema.names), *added)
 
@@ -75,18 +77,23 @@ def arrow_frame_of_results(
     """
     wanted = frozenset(columns)
     given = _given(schema, [name for name in schema.names if name in wanted])
-    read = _reader(table, tasks, given, wanted, record=None)
+    read = _reader(table, given, wanted)
     names = list(columns)
 
-    def results(numbers: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-        return function(batch.select(names) for batch in read(numbers))
+    def results(sent: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        return function(batch.select(names) for batch in read(sent))
 
-    return _numbers(spark, tasks).mapInArrow(results, result)
+    return _sent(spark, tasks).mapInArrow(results, result)
 
 
-def _numbers(spark: SparkSession, tasks: Sequence[object]) -> DataFrame:
-    """A number for each task, in a partition of its own."""
-    return spark.range(0, len(tasks), 1, max(len(tasks), 1))
+def _sent(
+    spark: SparkSession,
+    tasks: Sequence[tuple[Split, ...]],
+    record: Sequence[RecordColumns] | None = None,
+) -> DataFrame:
+    """What each task is sent to read: its splits, and what Kafka would have added."""
+    records = [None] * len(tasks) if record is None else record
+    return pickled(spark, list(zip(tasks, records, strict=True)))
 
 
 def _given(schema: StructType, read: Sequence[str]) -> StructType:
@@ -103,45 +110,46 @@ def _column(rows: DataFrame, name: str, schema: StructType) -> Column:
 
 def _reader(
     table: SourceTable,
-    tasks: Sequence[tuple[Split, ...]],
     given: StructType,
     columns: frozenset[str],
     *,
-    record: Sequence[RecordColumns] | None,
+    with_record: bool = False,
     with_step: bool = False,
 ) -> ArrowFunction:
-    """What a task does, given its number.
+    """What a task does with what it is sent.
 
     How to open a table's files may hold credentials. What a function closes over is sent to Python
-    workers only; anything else of a query is printed in its plan and in Spark's event log.
+    workers only; anything else of a query is printed in its plan and in Spark's event log. It is
+    sent to all of them, though, so that it has nothing of single files.
     """
     target = to_arrow_schema(
         StructType(
-            [field for field in given if record is None or field.name not in RECORD_COLUMNS]
+            [field for field in given if not with_record or field.name not in RECORD_COLUMNS]
         ),
         timezone="UTC",
     )
     names = given.names
-    # each task takes only its own splits apart
-    packed = [pickle.dumps(splits) for splits in tasks]
 
-    def read_task(task: int) -> Iterator["pa.RecordBatch"]:
+    def read_task(
+        splits: tuple[Split, ...], record: RecordColumns | None
+    ) -> Iterator["pa.RecordBatch"]:
         from backfill.runtime.source.reading import read_split
 
         exempt_from_collection("batch")
         rows = (
             _with_step(batch, split.step) if with_step else batch
-            for split in pickle.loads(packed[task])
+            for split in splits
             for batch in read_split(table, split, target, columns)
         )
         if record is None:
             return rows
-        return (batch.select(names) for batch in record[task].added_to(rows))
+        return (batch.select(names) for batch in record.added_to(rows))
 
-    def read(numbers: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-        for batch in numbers:
-            for task in batch.column(0).to_pylist():
-                yield from read_task(task)
+    def read(sent: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        for batch in sent:
+            for row in batch.column(0).to_pylist():
+                for task in pickle.loads(row):
+                    yield from read_task(*task)
 
     read.__name__ = PLANNED_ROWS
     return read
