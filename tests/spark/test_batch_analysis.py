@@ -14,8 +14,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.window import Window
 
-from backfill.runtime.batch.analysis import analyze
-from backfill.runtime.batch.reach import Bounded, Reach, Unbounded
+from backfill.runtime.batch import analysis
+from backfill.runtime.batch.analysis import KnownRows, analyze
+from backfill.runtime.batch.expressions import Key
+from backfill.runtime.batch.reach import Bounded, Range, Reach, Unbounded
 
 SCHEMAS = {
     "l": "k int, t timestamp, n timestamp_ntz, v int, u timestamp, m struct<at: timestamp>",
@@ -528,3 +530,31 @@ def test_without_a_watermark_rows_happen_when_they_arrive(sources: Streams) -> N
     found = analyze(near, "t2", {"l": "m.at", "r": "t2"})
     assert isinstance(found, Bounded)
     assert found.sources == {"l": Reach(HOUR, 0, 0, "m.at"), "r": Reach(0, 0, 0, "t2")}
+
+
+def test_the_work_grows_with_the_columns_and_not_with_their_pairs(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table may have a thousand columns, and a program as many steps as it likes."""
+    asked: list[int] = []
+    gap = analysis._Rows.gap
+
+    def counted(rows: KnownRows, first: Key, second: Key) -> Range:
+        asked.append(1)
+        return gap(rows, first, second)
+
+    monkeypatch.setattr(analysis._Rows, "gap", counted)
+
+    def work(width: int) -> int:
+        columns = ", ".join(f"c{number} int" for number in range(width))
+        rows = streams(spark, {"l": f"t timestamp, {columns}"})("l")
+        timed = rows.withWatermark("t", "1 minute").withColumn("more", F.lit(1))
+        other = timed.select(*(F.col(name).alias(f"{name}2") for name in timed.columns))
+        near = F.expr("c0 = c02 and t2 between t and t + interval 30 minutes")
+        asked.clear()
+        found = analyze(timed.union(timed).join(other, near), "t")
+        assert isinstance(found, Bounded)
+        assert found.sources["l"].ahead_us == 30 * MINUTE
+        return len(asked)
+
+    assert work(80) < 2.5 * work(40)

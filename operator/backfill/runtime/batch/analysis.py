@@ -8,7 +8,7 @@ silently lose results.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
@@ -20,6 +20,8 @@ from backfill.runtime.batch.expressions import (
     Constraint,
     Expressions,
     Key,
+    Path,
+    Paths,
     all_expressions,
     extreme_id,
     impurity,
@@ -188,6 +190,49 @@ class _Rows:
         """The columns of which anything is known."""
         pairs = itertools.chain.from_iterable(self.apart)
         return {*self.times, *self.names, *pairs}
+
+    @property
+    def paths(self) -> Paths:
+        """The same, by column."""
+        found: dict[int, list[Path]] = {}
+        for number, path in self.keys:
+            found.setdefault(number, []).append(path)
+        return found
+
+    def pairs(self, columns: Mapping[Key, Key]) -> Iterator[tuple[Key, Key]]:
+        """Those pairs of columns, in their order, of which it may be known how far apart they are.
+
+        A table may have thousands of columns, most of which say nothing of any time.
+
+        Args:
+            columns: with the rows' own column that each is made of.
+        """
+        near = self._near
+        made: dict[Key, list[tuple[int, Key]]] = {}
+        for place, (column, own) in enumerate(columns.items()):
+            made.setdefault(own, []).append((place, column))
+        for place, (column, own) in enumerate(columns.items()):
+            others = (each for key in {own, *near.get(own, ())} for each in made.get(key, ()))
+            for other_place, other in sorted(others):
+                if other_place > place:
+                    yield column, other
+
+    @property
+    def _near(self) -> dict[Key, set[Key]]:
+        """By column the others with which it has a gap that may be bounded."""
+        near: dict[Key, set[Key]] = {}
+        for first, second in self.apart:
+            near.setdefault(first, set()).add(second)
+            near.setdefault(second, set()).add(first)
+        timed: dict[int, set[Key]] = {}
+        for key, ranges in self.times.items():
+            for leaf in ranges:
+                if leaf >= 0:
+                    timed.setdefault(leaf, set()).add(key)
+        for keys in timed.values():
+            for key in keys:
+                near.setdefault(key, set()).update(keys)
+        return near
 
     def only(self, kept: Iterable[Key]) -> "_Rows":
         """The same rows, of which only these columns count."""
@@ -530,14 +575,14 @@ class _Analysis:
         self, rows: _Rows, columns: Iterable[tuple[JavaObject, Iterable[JavaObject]]]
     ) -> _Rows:
         """Rows with columns that have the value of one of some expressions each."""
-        expressions = self._expressions(rows)
+        expressions, paths = self._expressions(rows), rows.paths
         given: dict[Key, list[Alternative]] = {}
         apart: dict[tuple[Key, Key], Range] = {}
         nulls = set()
         for column, choices in columns:
             number = id_of(column)
             window = column.metadata().contains(_WINDOW)
-            values = [expressions.value(each, rows.keys, window=window) for each in choices]
+            values = [expressions.value(each, paths, window=window) for each in choices]
             there = [value for value in values if not value.is_null]
             if not there:
                 nulls.add(number)
@@ -582,7 +627,8 @@ class _Analysis:
                     roots[key] = rows.root(only.key)
                 if only.moved == SAME and (name := rows.name(only.key)):
                     names[key] = name
-        for (first, one), (second, other) in itertools.combinations(single.items(), 2):
+        for first, second in rows.pairs({key: each.key for key, each in single.items()}):
+            one, other = single[first], single[second]
             gap = one.moved.reverse().then(rows.gap(one.key, other.key)).then(other.moved)
             if gap != ANYWHERE:
                 apart[first, second] = gap.meet(apart.get((first, second), ANYWHERE))
@@ -617,11 +663,11 @@ class _Analysis:
 
     def _grouping_times(self, rows: _Rows, grouping: list[JavaObject]) -> list[list[Alternative]]:
         """The values that groups have one of each."""
-        expressions = self._expressions(rows)
+        expressions, paths = self._expressions(rows), rows.paths
         return [
             alternatives
             for each in grouping
-            for alternatives in expressions.value(each, rows.keys).alternatives.values()
+            for alternatives in expressions.value(each, paths).alternatives.values()
         ]
 
     def _sessions(self, rows: _Rows, window: JavaObject) -> _Rows:
@@ -662,7 +708,7 @@ class _Analysis:
         """With the least and greatest times of groups, as columns of their own. A time that is null
         only where the extreme is shows which rows a group is made of.
         """
-        expressions = self._expressions(child)
+        expressions, paths = self._expressions(child), child.paths
         times, roots = dict(inner.times), dict(inner.roots)
         for extreme in (each for column in columns for each in all_expressions(column)):
             if kind_of(extreme) != "AggregateExpression":
@@ -670,7 +716,7 @@ class _Analysis:
             function = extreme.aggregateFunction()
             if kind_of(function) not in {"Max", "Min"}:
                 continue
-            value = expressions.value(function.child(), child.keys).alternatives.get(())
+            value = expressions.value(function.child(), paths).alternatives.get(())
             if not value or len(value) != 1:
                 continue
             (member,) = value
@@ -818,7 +864,12 @@ class _Analysis:
             names = [rows.name(own) for rows, own in there if own is not None]
             if len(names) == len(there) and all(names):
                 united.names[key] = {leaf: name for part in names for leaf, name in part.items()}
-        for first, second in itertools.combinations(sorted(keys), 2):
+        pairs = {
+            pair
+            for rows, columns, _ in parts
+            for pair in rows.pairs({key: columns[key] for key in sorted(columns)})
+        }
+        for first, second in sorted(pairs):
             gaps = [
                 rows.gap(columns[first], columns[second])
                 if first in columns and second in columns
@@ -845,7 +896,7 @@ def _side_by_side(left: _Rows, right: _Rows) -> _Rows:
     """What is known of each side by itself."""
     apart = {}
     for rows in (left, right):
-        for first, second in itertools.combinations(sorted(rows.keys), 2):
+        for first, second in rows.pairs({key: key for key in sorted(rows.keys)}):
             if (gap := rows.gap(first, second)) != ANYWHERE:
                 apart[first, second] = gap
     return _Rows(

@@ -6,7 +6,7 @@ Only expressions that are listed here are understood. How far one moves a time i
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,6 +19,8 @@ from backfill.runtime.catalyst import elements, id_of, kind_of
 Path = tuple[str, ...]
 Key = tuple[int, Path]
 """A column by its identity, and the names of the fields that lead to a value within it."""
+Paths = Mapping[int, Iterable[Path]]
+"""By the identity of a column, the values within it of which something is known."""
 
 _TRANSPARENT = {"Alias", "KnownNotNull", "KnownNullable"}
 _SAME_NUMBER = {"MicrosToTimestamp", "PreciseTimestampConversion", "UnixMicros"}
@@ -133,12 +135,12 @@ class Expressions:
         self._moments = moments
         self._nulls = nulls
 
-    def value(self, expression: JavaObject, known: Iterable[Key], *, window: bool = False) -> Value:
+    def value(self, expression: JavaObject, known: Paths, *, window: bool = False) -> Value:
         """What a value follows from.
 
         Args:
             expression: of any type.
-            known: columns of which something is known, for structures that are passed on.
+            known: for structures that are passed on.
             window: whether Spark has made it of a time for ``window``, as the column's mark says.
         """
         kind = kind_of(expression)
@@ -148,7 +150,7 @@ class Expressions:
             number = id_of(expression)
             if number in self._nulls:
                 return Value({(): []})
-            paths = {(), *(path for each, path in known if each == number)}
+            paths = {(), *known.get(number, ())}
             return Value({path: [Alternative((number, path))] for path in paths})
         if kind == "AggregateExpression":
             return Value({(): [Alternative((extreme_id(expression), ()))]})
@@ -189,9 +191,9 @@ class Expressions:
     # Values
 
     def _times(self, expression: JavaObject) -> list[Alternative] | None:
-        return self.value(expression, ()).alternatives.get(())
+        return self.value(expression, {}).alternatives.get(())
 
-    def _field(self, expression: JavaObject, known: Iterable[Key]) -> Value:
+    def _field(self, expression: JavaObject, known: Paths) -> Value:
         name = str(expression.childSchema().fieldNames()[expression.ordinal()])
         child = expression.child()
         of_child = self.value(child, known).alternatives
@@ -205,7 +207,7 @@ class Expressions:
             )
         return Value({path[1:]: each for path, each in of_child.items() if path[:1] == (name,)})
 
-    def _structure(self, expression: JavaObject, known: Iterable[Key]) -> Value:
+    def _structure(self, expression: JavaObject, known: Paths) -> Value:
         names, values = elements(expression.nameExprs()), elements(expression.valExprs())
         return Value(
             {
