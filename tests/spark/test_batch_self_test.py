@@ -13,9 +13,11 @@ from pyspark.sql import functions as F
 
 from backfill.api.errors import UnsupportedProgram
 from backfill.runtime import catalyst
-from backfill.runtime.batch import rebind, self_test
+from backfill.runtime.batch import rebind, self_test, straight_json
 from backfill.runtime.batch.choice import Choice, choose
 from backfill.runtime.batch.self_test import unusable
+
+GONE = "'JavaPackage' object is not callable"
 
 
 @pytest.fixture
@@ -25,11 +27,8 @@ def source(spark: SparkSession) -> Iterator[DataFrame]:
 
 
 def break_nodes(monkeypatch: pytest.MonkeyPatch) -> str:
-    def gone(*_given: Any) -> None:
-        raise TypeError("'JavaPackage' object is not callable")
-
     monkeypatch.setattr(catalyst.Catalyst, "project", gone)
-    return "'JavaPackage' object is not callable"
+    return GONE
 
 
 def leave_streams(monkeypatch: pytest.MonkeyPatch) -> str:
@@ -62,8 +61,49 @@ def forget_sizes(monkeypatch: pytest.MonkeyPatch) -> str:
     return "rows of 1099511627776 bytes are taken for 1 bytes"
 
 
+def gone(*_given: Any) -> None:
+    raise TypeError(GONE)
+
+
+def break_sessions(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(catalyst.Catalyst, "aggregate_with", gone)
+    return GONE
+
+
+def break_rules(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(self_test, "pruned", gone)
+    return GONE
+
+
+def change_values(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(
+        straight_json._Straight,
+        "_field",
+        lambda s, _v, field, _z: s._catalyst.null(field.dataType()),
+    )
+    return "a plan over other rows gives [None, None, None], and not [1, 2, 3]"
+
+
+def test_records_keep_their_text_where_it_cannot_be_left_out(
+    spark: SparkSession, source: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    self_test._tried.cache_clear()
+    monkeypatch.setattr(catalyst.Catalyst, "or_null", gone)
+    assert unusable(spark) is None
+
+
 @pytest.mark.parametrize(
-    "broken", [break_nodes, leave_streams, observe_nothing, lose_rows, forget_sizes]
+    "broken",
+    [
+        break_nodes,
+        break_rules,
+        break_sessions,
+        change_values,
+        forget_sizes,
+        leave_streams,
+        lose_rows,
+        observe_nothing,
+    ],
 )
 def test_what_does_not_work_is_named_and_the_query_is_a_stream_if_it_may_be(
     spark: SparkSession, source: DataFrame, monkeypatch: pytest.MonkeyPatch, broken: Any

@@ -7,11 +7,16 @@ import logging
 import threading
 from functools import lru_cache
 
+from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.api.errors import first_line
+from backfill.runtime.batch.analysis import analyze
+from backfill.runtime.batch.reach import Bounded
 from backfill.runtime.batch.rebind import ARRIVAL, rebind
+from backfill.runtime.batch.sessions import with_sessions
+from backfill.runtime.batch.straight_json import without_json
 from backfill.runtime.catalyst import (
     analyzed,
     column_of,
@@ -19,13 +24,20 @@ from backfill.runtime.catalyst import (
     executed,
     kind_of,
     observing,
+    pickled,
+    pruned,
     size_bytes,
     sized,
 )
+from backfill.runtime.queries.logical_plan import session_window
 from backfill.runtime.source.data_source import FORMAT
+from backfill.runtime.source.json_values import JSON_OPTIONS
 
 _COLUMNS = "k int, t timestamp"
+_RECORD = "k bigint, t timestamp, s string, n struct<t: timestamp>, none int"
 _SIZE_BYTES = 2**40
+_GAP_SECONDS = 300
+_OBSERVED = {"Aggregate", "EventTimeWatermark"}
 _ROWS = "select k, timestamp'2024-01-01' as t, 0L as {} from values (1), (2), (3) as rows(k)"
 
 _trying = threading.Lock()
@@ -63,29 +75,53 @@ def _tried(spark: SparkSession) -> str | None:
 def _try_plans(spark: SparkSession) -> None:
     stream = spark.readStream.format(FORMAT).schema(_COLUMNS).option("source", "test").load()
     rows = stream.where("k > 1").withWatermark("t", "1 minute").select((F.col("k") * 2).alias("k"))
-    found = [row.k for row in _over_rows(rows).collect()]
-    if found != [4, 6]:
-        raise _Differs(f"a plan over other rows gives {found}, and not [4, 6]")
-    given = sized(spark.range(1), _SIZE_BYTES).mapInArrow(lambda rows: rows, "id bigint, k int")
+    _must_give(_over_rows(rows), 4, 6)
+    row = F.struct("k", "t", F.col("k").cast("string").alias("s"), F.struct("t").alias("n"))
+    text = F.to_json(row, JSON_OPTIONS).cast("binary").alias("value")
+    parsed = F.from_json(F.col("value").cast("string"), _RECORD).alias("record")
+    records = stream.select(text).select(parsed).select("record.*")
+    _must_give(_over_rows(records), 1, 2, 3)
+    given = sized(pickled(spark, [None]), _SIZE_BYTES).mapInArrow(lambda rows: rows, "task binary")
     if (size := size_bytes(given)) != _SIZE_BYTES:
         raise _Differs(f"rows of {_SIZE_BYTES} bytes are taken for {size} bytes")
-    windows = stream.withWatermark("t", "1 minute").groupBy(F.window("t", "1 hour")).count()
-    if "CollectMetrics" not in executed(_over_rows(windows, observed=True)):
+    _try_sessions(records.withWatermark("t", "1 minute").dropDuplicatesWithinWatermark(["k"]))
+
+
+def _try_sessions(records: DataFrame) -> None:
+    """What is done with queries that have most of what there is."""
+    visits = records.groupBy("k", F.session_window("t", f"{_GAP_SECONDS} seconds")).count()
+    frame = visits.select(F.col("session_window.start").alias("at"), "k", "count")
+    found = analyze(frame, "at")
+    gap_us = found.session_gap_us if isinstance(found, Bounded) else found.reason
+    if gap_us != _GAP_SECONDS * 1_000_000:
+        raise _Differs(f"sessions {_GAP_SECONDS} s apart are taken for others: {gap_us}")
+    pruned(analyzed(frame), frame.sparkSession)
+    if executed(_over_rows(frame, observed=True)).count("CollectMetrics") < len(_OBSERVED):
         raise _Differs("rows that pass a plan are not observed")
+
+
+def _must_give(rows: DataFrame, *expected: int) -> None:
+    if (found := [row.k for row in rows.collect()]) != list(expected):
+        raise _Differs(f"a plan over other rows gives {found}, and not {list(expected)}")
 
 
 def _over_rows(frame: DataFrame, *, observed: bool = False) -> DataFrame:
     """A streaming DataFrame over three rows."""
     spark = frame.sparkSession
+
+    def observe(node: JavaObject, bound: JavaObject) -> JavaObject:
+        if not observed or kind_of(node) not in _OBSERVED:
+            return bound
+        window = session_window(node)
+        plan = bound if window is None else with_sessions(spark, bound, window)
+        last = column_of(spark, elements(plan.output())[-1])
+        return observing(spark, plan, kind_of(node), F.max(last))
+
     bound = rebind(
-        analyzed(frame),
+        without_json(analyzed(frame), spark),
         spark,
         lambda _source, _topic: spark.sql(_ROWS.format(ARRIVAL)),
-        lambda node, plan: (
-            observing(spark, plan, "test", F.max(column_of(spark, elements(plan.output())[-1])))
-            if observed and kind_of(node) == "EventTimeWatermark"
-            else plan
-        ),
+        observe,
         with_arrival=True,
     )
     if bound.isStreaming:

@@ -267,13 +267,10 @@ class SessionWatch:
         """A rebound aggregation that observes how long its sessions are."""
         spark, sessions = self._spark, self._query.found.sessions[number]
         given = [column_of(spark, each) for each in elements(bound.output())]
-        # without the mark of a session window, which would make an aggregation above one, too
-        unmarked = column_of(spark, window).alias("session", metadata={})
-        named = analyzed(frame_of(spark, bound.child()).select(unmarked)).projectList()
-        frame = frame_of(spark, Catalyst(spark).aggregate_with(bound, elements(named)))
-        session = column_of(spark, elements(analyzed(frame).output())[-1])
+        plan = with_sessions(spark, bound, window)
+        session = column_of(spark, elements(plan.output())[-1])
         name, metrics = _name(number, span), self._metrics(session, type_of(window), sessions, span)
-        rows = frame_of(spark, observing(spark, analyzed(frame), name, *metrics))
+        rows = frame_of(spark, observing(spark, plan, name, *metrics))
         with self._lock:
             self._observing[name] = rows
         if (closed_us := self._query.sessions_closed_us) is not None:
@@ -312,6 +309,14 @@ class SessionWatch:
             F.count_if(left_open).alias(_OPEN),
             F.max(F.when(left_open, end_us)).alias(_LAST_END),
         ]
+
+
+def with_sessions(spark: SparkSession, bound: JavaObject, window: JavaObject) -> JavaObject:
+    """A rebound aggregation that also gives its session windows, as the last column."""
+    # without the mark of a session window, which would make an aggregation above one, too
+    unmarked = column_of(spark, window).alias("session", metadata={})
+    named = analyzed(frame_of(spark, bound.child()).select(unmarked)).projectList()
+    return analyzed(frame_of(spark, Catalyst(spark).aggregate_with(bound, elements(named))))
 
 
 def _name(number: int, span: Span) -> str:
