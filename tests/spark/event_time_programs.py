@@ -181,27 +181,35 @@ def _session(frame: DataFrame, size: int, choice: int) -> DataFrame:
     return given.select("k", F.col(time).alias("t"), F.col(other).alias("u"), "x")
 
 
-def _join(left: DataFrame, right: DataFrame, least: int, length: int, choice: int) -> DataFrame:
-    other = right.select(*(F.col(name).alias(f"{name}2") for name in right.columns))
-    before, after = left["t"] + _interval(least), left["t"] + _interval(least + length)
+def interval_join(choice: int) -> tuple[str, bool, bool, tuple[str, str]]:
+    """The type of a join, whether its interval is without its first moment and with its last one,
+    and the two times that it gives.
+    """
     opened, closed = choice % 2 == 0, choice % 3 == 0
-    near = (other["t2"] > before if opened else other["t2"] >= before) & (
-        other["t2"] <= after if closed else other["t2"] < after
-    )
     how = ("inner", "left", "right", "full", "left_semi", "left_anti")[choice // 2]
-    joined = left.join(other, (left["k"] == other["k2"]) & near, how)
-    if how in {"left_semi", "left_anti"}:
-        return joined
     times = {
         "inner": ("t", "t2", "greatest(t, t2)", "u"),
         "left": ("t", "t2", "coalesce(t2, t)", "u"),
         "right": ("t2", "t", "coalesce(t, t2)", "u2"),
         "full": ("coalesce(t, t2)", "coalesce(t2, t)", "t", "t2"),
-    }[how]
+    }.get(how, ("t", "u", "t", "u"))
+    return how, opened, closed, (times[choice % 4], times[(choice + 1) % 4])
+
+
+def _join(left: DataFrame, right: DataFrame, least: int, length: int, choice: int) -> DataFrame:
+    how, opened, closed, times = interval_join(choice)
+    other = right.select(*(F.col(name).alias(f"{name}2") for name in right.columns))
+    before, after = left["t"] + _interval(least), left["t"] + _interval(least + length)
+    near = (other["t2"] > before if opened else other["t2"] >= before) & (
+        other["t2"] <= after if closed else other["t2"] < after
+    )
+    joined = left.join(other, (left["k"] == other["k2"]) & near, how)
+    if how in {"left_semi", "left_anti"}:
+        return joined
     return joined.select(
         F.coalesce("k", "k2").alias("k"),
-        F.expr(times[choice % 4]).alias("t"),
-        F.expr(times[(choice + 1) % 4]).alias("u"),
+        F.expr(times[0]).alias("t"),
+        F.expr(times[1]).alias("u"),
         F.expr("coalesce(x, -1) * 31 + coalesce(x2, -2)").alias("x"),
     )
 
