@@ -57,6 +57,22 @@ def in_zone(spark: SparkSession) -> Iterator[Callable[[str], None]]:
     spark.conf.set("spark.sql.session.timeZone", before)
 
 
+@pytest.fixture
+def small_jobs(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
+    """Sets what a session has for the test."""
+    wanted = {
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    before = {name: spark.conf.get(name) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    yield spark.conf.set
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
 @pytest.fixture(scope="session")
 def directory_of_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("lake")

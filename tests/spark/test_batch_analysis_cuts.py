@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
+from typing import Any
 
 import pytest
 from captured_streams import over_batch, streams
@@ -41,6 +42,8 @@ DEPTH = 2 if EXAMPLES < 100 else 3
 CUTS = 3
 Row = tuple[int, int, int | None, int, int]
 """k, t, u, x and the arrival, times in microseconds."""
+Result = tuple[Any, ...]
+"""k, t, u and x."""
 
 
 def rows() -> st.SearchStrategy[list[Row]]:
@@ -108,22 +111,6 @@ def numbers(frame: DataFrame, number: int) -> DataFrame:
     return frame.select(F.lit(number).alias("cut"), "k", *times, "x")
 
 
-@pytest.fixture
-def small_jobs(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
-    """Sets what a session has for the test."""
-    wanted = {
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.session.timeZone": "UTC",
-    }
-    before = {name: spark.conf.get(name) for name in wanted}
-    for name, value in wanted.items():
-        spark.conf.set(name, value)
-    yield spark.conf.set
-    for name, value in before.items():
-        spark.conf.set(name, value)
-
-
 @pytest.mark.timeout(60 + 20 * EXAMPLES)
 @settings(
     max_examples=EXAMPLES,
@@ -154,11 +141,8 @@ def test_results_depend_on_no_other_rows(
     if not isinstance(found, Bounded) or found.stateless:
         return
 
-    def over(some: Mapping[str, list[Row]]) -> DataFrame:
-        return over_batch(frame, lambda source: batch(spark, some[source]))
-
-    whole = [tuple(row)[1:] for row in numbers(over(data), 0).collect()]
-    place = 1 if column == "t" else 2
+    place = _PLACES[column]
+    whole = whole_of(spark, frame, data)
     moments = sorted({row[place] for row in whole if row[place] is not None})
     every = [START_US + minutes * MINUTE for minutes in range(-30, 240, 5)]
     longest = longest_session(program, data)
@@ -173,16 +157,45 @@ def test_results_depend_on_no_other_rows(
         first = draw.draw(moment)
         length = draw.draw(st.sampled_from((0, 0, 0, 5 * MINUTE - 1, 30 * MINUTE)))
         cuts.append(Cut(first, first + length, draw.draw(st.integers(0, 3)) == 0))
-    parts_read = [
-        {
-            name: [row for row in data[name] if name in reach and cut.reads(row, reach[name])]
-            for name in SOURCES
-        }
-        for cut in cuts
+    tried = [(cut, reach) for cut in cuts]
+    for cut, expected, given_rows in results_of_cuts(spark, frame, column, data, whole, tried):
+        assert given_rows == expected, (cut, reach)
+
+
+_PLACES = {"t": 1, "u": 2}
+
+
+def whole_of(spark: SparkSession, frame: DataFrame, data: Mapping[str, list[Row]]) -> list[Result]:
+    """The results of all rows."""
+    over = over_batch(frame, lambda source: batch(spark, data[source]))
+    return [tuple(row)[1:] for row in numbers(over, 0).collect()]
+
+
+def results_of_cuts(
+    spark: SparkSession,
+    frame: DataFrame,
+    column: str,
+    data: Mapping[str, list[Row]],
+    whole: list[Result],
+    cuts: list[tuple[Cut, Mapping[str, Reach]]],
+) -> Iterator[tuple[Cut, Counter[Result], Counter[Result]]]:
+    """For each cut its results, of all rows and of those that it reads by what is said of them."""
+    place = _PLACES[column]
+
+    def read(cut: Cut, reach: Mapping[str, Reach], name: str) -> list[Row]:
+        return [row for row in data[name] if name in reach and cut.reads(row, reach[name])]
+
+    frames = [
+        numbers(
+            over_batch(
+                frame, lambda source, cut=cut, reach=reach: batch(spark, read(cut, reach, source))
+            ),
+            number,
+        )
+        for number, (cut, reach) in enumerate(cuts)
     ]
-    frames = [numbers(over(some), number) for number, some in enumerate(parts_read)]
     results = [tuple(row) for row in reduce(DataFrame.union, frames).collect()]
-    for number, cut in enumerate(cuts):
+    for number, (cut, _) in enumerate(cuts):
         expected, given_rows = (
             Counter(
                 row
@@ -191,7 +204,7 @@ def test_results_depend_on_no_other_rows(
             )
             for some in (whole, [row[1:] for row in results if row[0] == number])
         )
-        assert given_rows == expected, (cut, reach, parts_read[number])
+        yield cut, expected, given_rows
 
 
 def batch(spark: SparkSession, rows: list[Row]) -> DataFrame:
