@@ -313,7 +313,7 @@ def test_rows_that_arrive_late_explain_what_differs(
     frame = hourly(source_frame(spark, backfill.settings, "events"), "t")
     run = BatchRun(backfill)
     assert run.finish(run.prepared(frame, events.results, "at")) is None
-    assert "have computed them: rows arrived late" in caplog.text
+    assert "batch jobs that computed them: rows arrived late" in caplog.text
     assert run.run.tracker.queries[0].arrived_late == late.sum()
 
 
