@@ -50,7 +50,7 @@ def test_the_next_attempt_finds_what_the_one_before_has_found(spans: tuple[Span,
     assert kept is not None
     assert compare(check(second, before=kept), second, 7) is None
     assert compare(check(second, before=kept), second, 8, may_differ=True) is None
-    with pytest.raises(UnsupportedProgram, match="the two batch jobs that have computed them;"):
+    with pytest.raises(UnsupportedProgram, match="the two batch jobs that computed them;"):
         compare(check(second, before=kept), second, 8)
 
 
