@@ -2,6 +2,7 @@
 
 import operator
 import re
+from collections import Counter
 
 import pytest
 
@@ -24,6 +25,12 @@ def test_unit_tests_are_in_the_folders_of_what_they_test() -> None:
         for folder in sorted(folders)
         if not any((root / folder).is_dir() for root in mirrored)
     ] == []
+
+
+def test_no_two_files_of_one_run_have_one_name_as_pytest_could_import_only_the_first() -> None:
+    together = [ROOT / "tests" / name for name in ("end_to_end", "spark", "unit")]
+    names = Counter(path.name for folder in together for path in folder.rglob("test_*.py"))
+    assert [name for name, times in names.items() if times > 1] == []
 
 
 def test_no_file_names_a_package_registry() -> None:

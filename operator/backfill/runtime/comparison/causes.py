@@ -55,7 +55,7 @@ def causes(document: Mapping[str, Any]) -> list[str]:
         *(sentence for sentence, explains in twice if not explains),
         *_one_column(document),
     ]
-    return found or ["No cause stands out: compare some of the rows below."]
+    return found or ["No single cause is evident: compare some of the rows below."]
 
 
 def _apart(rows: Mapping[str, int]) -> int:

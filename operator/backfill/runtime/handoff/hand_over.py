@@ -93,7 +93,7 @@ def check_query(run: Run, spark: SparkSession, query: Destination) -> None:
             Problem(
                 "spec.handOff.start",
                 f"is Deploy, and the query {query.name} ends by itself (trigger availableNow or"
-                " once), so the live application would not go on with live traffic",
+                " once), so the live application would not continue with live traffic",
                 "write Prepare, and start the application as usual once the state is there; or"
                 " set another trigger in the program",
             )

@@ -140,15 +140,15 @@ def twice(found: Found, number: int, missing: int = 0, extra: int = 0) -> Found:
         ),
         "all kinds throughout": (
             compared(**{f"h{hour}": Counts(90, 1, 2, 3) for hour in range(12)}),
-            "No cause stands out: compare some of the rows below.",
+            "No single cause is evident: compare some of the rows below.",
         ),
         "one stretch has all rows": (
             compared(h0=Counts(1_000, 0, 5, 5)),
-            "No cause stands out: compare some of the rows below.",
+            "No single cause is evident: compare some of the rows below.",
         ),
         "one end has nearly all rows": (
             compared(h11=Counts(1_000, 0, 5, 5), h4=Counts(50)),
-            "No cause stands out: compare some of the rows below.",
+            "No single cause is evident: compare some of the rows below.",
         ),
         "production has no rows": (
             compared(h11=Counts(0, 0, 0, 3)),
@@ -296,7 +296,7 @@ def test_of_several_kinds_the_one_that_is_in_a_part_is_told() -> None:
     (only,) = told(compared(**(spread | {"h4": Counts(90, 10, 0, 20)})))
     assert only.startswith("All 20 rows that are only in the result are in the stretch from")
     (only,) = told(compared(**(spread | {"h4": Counts(90, 10, 0, 1)})))
-    assert only == "No cause stands out: compare some of the rows below.", "it is one of 121"
+    assert only == "No single cause is evident: compare some of the rows below.", "it is one of 121"
 
 
 def test_rows_that_both_have_twice_are_no_cause() -> None:
