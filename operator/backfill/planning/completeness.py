@@ -192,10 +192,10 @@ def _why_complete(files: SourceFiles, promise: Ingested | None, *, goes_on: bool
 def _by_rows(
     files: SourceFiles, inputs: PlanInputs, around: Around, *, goes_on: bool, promised: bool
 ) -> tuple[list[str], list[str]]:
-    """What is missing by where there are rows, and what that leaves unknown.
+    """What is missing, judged by where there are rows, and what remains unknown.
 
     ``goes_on``: whether there are rows after the range. ``promised``: whether ingestion says that
-    it has got there.
+    it has written everything up to its end.
     """
     start, end = inputs.read_start_us, inputs.read_end_us
     missing: list[str] = []

@@ -300,8 +300,8 @@ def _steps_of(rows: _Rows, boundaries: Boundaries) -> Int64s:
 
 
 def _struct_of(columns: Columns, column: ColumnRef) -> tuple[Written, ...] | None:
-    """The struct in which a file that lacks a column has a value for it. An empty path for a column
-    outside of structs; None if the file lacks the struct, too.
+    """The path to the struct that would hold a column which a file lacks: empty for a column at the
+    top level, None if the file lacks the struct as well.
     """
     return path_to(columns, column.parents[-1]) if column.parents else ()
 

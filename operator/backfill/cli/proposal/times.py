@@ -118,7 +118,9 @@ def _drain(
 
 
 def _greatest(lags: Sequence[int], todo: list[str]) -> int:
-    """The greatest of those that may be right, 0 without any. Adds what to check of others."""
+    """The greatest plausible lag, or 0 if there is none. For the others, adds to ``todo`` what to
+    check.
+    """
     right = [each for each in lags if each <= _LONGEST_LAG_US]
     if len(right) < len(lags):
         todo.append(

@@ -96,7 +96,9 @@ def retention_warning(status: BackfillStatus) -> str:
 
 
 def repeats_warning(status: BackfillStatus) -> str:
-    """That queries are not known to drop the records that are read twice; otherwise empty."""
+    """A warning if there are queries that are not known to drop the records that are read twice;
+    otherwise empty.
+    """
     handed = status.hand_off
     if handed is None or handed.starting_timestamp is None or not handed.repeated_in:
         return ""

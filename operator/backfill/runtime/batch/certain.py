@@ -45,7 +45,7 @@ _GIVEN_BY_PROGRAM = {"ExternalRDD", "LocalRelation", "LogicalRDD"}
 
 
 class Lasting(IntEnum):
-    """How long a query finds the same in all that it reads beside the backfill's sources."""
+    """How long the inputs of a query that are not sources of the backfill stay the same."""
 
     JOB = 0
     """Every job asks a database or a catalog anew."""

@@ -20,8 +20,8 @@ from backfill.runtime.queries.logical_plan import is_source, source_of, topic_of
 
 
 def without_copies(watermarks: Sequence[JavaObject], spark: SparkSession) -> list[JavaObject]:
-    """Those watermarks that have other rows, other event times or another delay than all before
-    them.
+    """The watermarks without repetitions: each differs from all before it in its rows, its event
+    times or its delay.
     """
     if len(watermarks) < 2:
         return list(watermarks)

@@ -123,7 +123,9 @@ class Range:
         return self.known and self.back + self.ahead == Extent(0)
 
     def then(self, other: "Range") -> "Range":
-        """Where a third time may be, by where it is seen from the second one."""
+        """Where a third time may be, seen from the first one. ``other`` says where it may be, seen
+        from the second one.
+        """
         return Range(self.back + other.back, self.ahead + other.ahead)
 
     def reverse(self) -> "Range":
@@ -131,11 +133,11 @@ class Range:
         return Range(self.ahead, self.back)
 
     def hull(self, other: "Range") -> "Range":
-        """It is in one or the other."""
+        """The smallest range that contains both."""
         return Range(_longer(self.back, other.back), _longer(self.ahead, other.ahead))
 
     def meet(self, other: "Range") -> "Range":
-        """It is in both."""
+        """What the two have in common."""
         return Range(_shorter(self.back, other.back), _shorter(self.ahead, other.ahead))
 
 

@@ -96,8 +96,9 @@ class SessionQuery:
         return [self.widened(span, self.first_us) for span in spans]
 
     def closed_us(self, open_us: int) -> int:
-        """Results from this time on may be open if no session that matters and may go on is longer;
-        the end of the window where the sessions themselves say which ones are.
+        """The time from which results may still be open, assuming that no unfinished session that
+        matters is longer than ``open_us``. It is the end of the window where the sessions
+        themselves show which results are open.
         """
         if self.sessions_closed_us is not None:
             return self.header.inputs.end_us
@@ -105,15 +106,15 @@ class SessionQuery:
 
     @property
     def sessions_closed_us(self) -> int | None:
-        """Sessions that end by this time are closed; None where more than one session makes a
-        result, so that no session says whether it is closed.
+        """The time by which a session must end to be closed. None where a result is made of several
+        sessions, since then no single session shows whether the result is closed.
         """
         sessions = self.found.sessions[0]
         return self.ended_us(sessions) if sessions.alone else None
 
     def ended_us(self, sessions: Sessions) -> int | None:
-        """Those of an aggregation's sessions that end by this time do not go on; None where that is
-        not known of any.
+        """The time by which sessions of an aggregation must end so that no later row can extend
+        them. None where no such time is known.
         """
         closed_by = sessions.closed_by
         if closed_by is None or any(reach.sessions_ahead for reach in closed_by.values()):
@@ -122,10 +123,11 @@ class SessionQuery:
         return self.header.inputs.read_end_us - max(after)
 
     def widened(self, span: Span, session_us: int, open_us: int | None = None) -> Span:
-        """The same span, which reads enough for sessions of this length, and gives the results that
-        are closed if none that may go on is longer than ``open_us``, at first the length that the
-        first span assumes. The last one also reads the ends of all sessions that are left open,
-        which it counts, wherever they began.
+        """The same span, reading far enough for sessions of a given length.
+
+        It gives the results that are closed if no unfinished session is longer than ``open_us``;
+        by default, this is the length that the first span assumes. The last span also reads the
+        ends of all sessions that are left open, wherever they began, because it counts them.
         """
         assert span.stretch is not None  # no query with state is row-wise
         start_us, end_us = span.stretch.start_us, span.stretch.open_us

@@ -116,7 +116,7 @@ def _by_split(batches: Iterator["pa.RecordBatch"]) -> Iterator[tuple[int, "pa.Ta
 
 
 def _only(wanted: "pa.Table", rows: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-    """Of the rows of a split those that are wanted, until there are no more of them."""
+    """Picks the wanted rows out of those of a split, and stops after the last one."""
     import numpy as np
     import pyarrow as pa
 

@@ -185,8 +185,8 @@ class _Plan:
 
 
 def _is_read_back(written: DataType, read: DataType) -> bool:
-    """Whether a value of a table's type, encoded and decoded as another type, is what the record of
-    which the table has the value is decoded as.
+    """Whether a program decodes the same value from a row of the table, which history encodes
+    again, as from the original record.
     """
     match written, read:
         case StructType(), StructType():
