@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.api.quantities import count
 from backfill.planning.files import UNKNOWN, SourceFiles
 from backfill.planning.footers import RowGroup, Unreadable, read_footers
 
@@ -63,8 +64,8 @@ def unreadable_files(
     return InvalidPlanInput(
         Problem(
             f"{where}.table",
-            f"{len(unreadable)} data files of {files.source.table} cannot be read; the first:"
-            f" {unreadable[0].reason}",
+            f"{count(len(unreadable), 'data file')} of {files.source.table} cannot be read; the"
+            f" first: {unreadable[0].reason}",
             unreadable[0].fix
             or "check the store's credentials and the file; if it is lost, remove it from the table"
             " or choose another snapshot",
@@ -96,16 +97,14 @@ def _refuse(files: SourceFiles, where: str, missing: _Missing) -> None:
     if missing.unreadable:
         raise unreadable_files(files, where, missing.unreadable)
     if missing.without_statistics:
-        count, column, table = (
-            len(missing.without_statistics),
-            files.column.name,
-            files.source.table,
-        )
+        without = missing.without_statistics
+        column, table = files.column.name, files.source.table
+        lacking = "has" if len(without) == 1 else "have"
         raise InvalidPlanInput(
             Problem(
                 f"{where}.timestampColumn",
-                f"{count} data files of {table} have no statistics of column {column}, neither in"
-                f" the manifest nor in their footer; the first: {missing.without_statistics[0]}",
+                f"{count(len(without), 'data file')} of {table} {lacking} no statistics of column"
+                f" {column}, neither in the manifest nor in the footer; the first: {without[0]}",
                 f"set the table property write.metadata.metrics.column.{column}=full"
                 " and rewrite these files",
             )

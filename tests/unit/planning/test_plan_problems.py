@@ -195,7 +195,7 @@ def test_files_without_statistics_are_refused_naming_the_property_to_set(
     commit_files(lake, table, 1, [file])
     (problem,) = problems(tmp_path, source("events"))
     assert problem.field == "spec.sources[0].timestampColumn"
-    assert "1 data files of lake.raw.events have no statistics of column ts" in problem.message
+    assert "1 data file of lake.raw.events has no statistics of column ts" in problem.message
     assert file.file_path in problem.message
     assert "write.metadata.metrics.column.ts=full" in problem.fix
 
@@ -214,7 +214,7 @@ def test_a_data_file_whose_footer_is_needed_but_can_not_be_read_is_named(
         Path(file.file_path).write_bytes(b"no parquet at all")
     (problem,) = problems(tmp_path, source("events"))
     assert (
-        f"1 data files of lake.raw.events cannot be read; the first: {file.file_path}"
+        f"1 data file of lake.raw.events cannot be read; the first: {file.file_path}"
         in problem.message
     )
 
@@ -224,8 +224,7 @@ def test_files_in_another_format_are_refused(lake: Catalog, tmp_path: Path) -> N
     table = lake.create_table("raw.events", schema=rows.schema)
     commit_files(lake, table, 1, [parquet_file(table, "a.orc", rows, file_format=FileFormat.ORC)])
     assert (
-        "1 files in the range that are not Parquet"
-        in problems(tmp_path, source("events"))[0].message
+        "files in the range that are not Parquet" in problems(tmp_path, source("events"))[0].message
     )
 
 

@@ -518,8 +518,8 @@ class ManifestScan:
             raise InvalidPlanInput(
                 Problem(
                     f"{self._pinned.field}.table",
-                    f"table {self._pinned.source.table} has {len(files)} files in the range that"
-                    f" are not Parquet: {files[0]}",
+                    f"table {self._pinned.source.table} has files in the range that are not"
+                    f" Parquet: {files[0]}{f' and {len(files) - 1:,} more' if files[1:] else ''}",
                     "rewrite them as Parquet (write.format.default=parquet, then"
                     " rewrite_data_files)",
                 )
