@@ -100,6 +100,7 @@ class Events:
         )
         self.arrived = self.happened + random.integers(0, 10 * MINUTE_US, self.count)
         self.ids = np.arange(self.count)
+        self.without_key = np.arange(0)  # their IDs
 
     def some(self, each: int) -> np.ndarray:
         """Every so many rows, those near the end of the window excepted: what arrives long after it
@@ -122,7 +123,7 @@ class Events:
         return pa.table(
             {
                 "id": self.ids,
-                "k": self.ids % 3,
+                "k": pa.array(self.ids % 3, mask=np.isin(self.ids, self.without_key)),
                 "t": times(self.happened),
                 "said": pa.array([f"{each // 1000 / 1000:.3f}" for each in self.happened.tolist()]),
                 "at": times(self.arrived),

@@ -5,7 +5,7 @@ of a stream and of all rows at once.
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import duckdb
 import numpy as np
@@ -28,6 +28,7 @@ from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from backfill.runtime.batch import measuring
 from backfill.runtime.batch.cells import cells_of_tasks
 from backfill.runtime.batch.copies import without_copies
 from backfill.runtime.batch.runner import SpanRunner
@@ -326,7 +327,11 @@ def test_rows_that_a_filter_drops_make_no_other_row_late(
 
 def joined_with_itself(rows: DataFrame) -> DataFrame:
     """Rows without a key match nothing."""
-    left = rows.selectExpr("id", "nullif(k, 2) AS k", "t").withWatermark("t", "30 minutes")
+    return joined_by_key(rows.selectExpr("id", "nullif(k, 2) AS k", "t"))
+
+
+def joined_by_key(rows: DataFrame) -> DataFrame:
+    left = rows.withWatermark("t", "30 minutes")
     right = left.selectExpr("id AS id2", "k AS k2", "t AS t2")
     near = F.expr("k = k2 AND t2 >= t - INTERVAL 20 MINUTES AND t2 < t")
     return left.join(right, near).selectExpr("t AS at", "k", "id2 AS rows", "id AS ids")
@@ -375,6 +380,24 @@ def test_rows_that_nothing_can_come_of_make_no_other_row_late(
     frame = program(source_frame(spark, backfill.settings, "events"))
     given, run, _ = by_spans(lake, events, backfill, frame)
     assert given == by_duckdb(statement, events)
+    assert run.run.tracker.queries[0].arrived_late == 0
+
+
+def test_rows_without_a_key_are_left_out_where_they_are_read(
+    spark: SparkSession, lake: Catalog, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys that are columns: rows without one arrive at once, the others hours later."""
+
+    def by_spark(*_: object) -> NoReturn:
+        raise AssertionError("rows pass through Spark to be measured")
+
+    monkeypatch.setattr(measuring, "_cells_by_spark", by_spark)
+    events.without_key = events.ids[events.ids % 3 == 2]
+    events.arrived[events.ids % 3 < 2] += 9 * HOUR_US
+    backfill = events.planned(drain="10h", allowedLateness="1m")
+    rows = source_frame(spark, backfill.settings, "events").select("id", "k", "t")
+    given, run, _ = by_spans(lake, events, backfill, joined_by_key(rows))
+    assert given == by_duckdb(JOINED, events)
     assert run.run.tracker.queries[0].arrived_late == 0
 
 

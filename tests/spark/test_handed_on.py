@@ -3,6 +3,7 @@ a way through the JVM.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -82,6 +83,7 @@ PROGRAMS: dict[str, tuple[Callable[[Read], DataFrame], HandedOn | None]] = {
     "struct it makes": (lambda read: read("events").select(F.struct("t", "k")), None),
     "field": (lambda read: read("events").select(F.col("`a.b`.c")), None),
     "filter": (lambda read: read("events").where("k > 0"), None),
+    "filter of nulls": (lambda read: read("events").where("k is not null"), None),
     "union": (lambda read: read("events").select("k", "t").union(read("others")), None),
     "repartitioned": (lambda read: read("events").repartition(3), None),
     "exploded": (lambda read: read("events").select("k", F.explode(F.array("t"))), None),
@@ -95,6 +97,41 @@ PROGRAMS: dict[str, tuple[Callable[[Read], DataFrame], HandedOn | None]] = {
 def test_what_queries_hand_on(spark: SparkSession, name: str) -> None:
     program, expected = PROGRAMS[name]
     assert handed_on(analyzed(program(streams(spark, SCHEMAS)))) == expected
+
+
+FILTERED: dict[str, tuple[Callable[[Read], DataFrame], HandedOn | None]] = {
+    "none": (lambda read: read("events").select("t"), columns(("t", "t"))),
+    "nulls": (
+        lambda read: (
+            read("events")
+            .where("t is not null and k is not null")
+            .where("k is not null")
+            .select("t")
+        ),
+        replace(columns(("t", "t")), present=("k", "t")),
+    ),
+    "nulls of a field of a struct it makes": (
+        lambda read: (
+            read("events")
+            .select("t", F.struct(F.col("k").alias("m")).alias("s"))
+            .where("s.m is not null")
+            .select("t")
+        ),
+        replace(columns(("t", "t")), present=("k",)),
+    ),
+    "either of two": (lambda read: read("events").where("t is not null or k is not null"), None),
+    "nulls only": (lambda read: read("events").where("k is null"), None),
+    "nulls of what it computes": (lambda read: read("events").where("k + 1 is not null"), None),
+    "nulls of a field": (lambda read: read("events").where("`a.b`.c is not null"), None),
+    "nulls and values": (lambda read: read("events").where("k is not null and k > 0"), None),
+}
+"""What queries hand on that may leave out rows."""
+
+
+@pytest.mark.parametrize("name", FILTERED)
+def test_rows_that_queries_leave_out(spark: SparkSession, name: str) -> None:
+    program, expected = FILTERED[name]
+    assert handed_on(analyzed(program(streams(spark, SCHEMAS))), filtered=True) == expected
 
 
 def test_what_is_handed_on_is_written_as_all_else(

@@ -40,6 +40,22 @@ def elements(sequence: JavaObject) -> list[JavaObject]:
     return [sequence.apply(index) for index in range(sequence.size())]
 
 
+def unresolved_function(expression: JavaObject) -> str | None:
+    """The name of a function that is not resolved yet: so are operators of columns."""
+    if kind_of(expression) != "UnresolvedFunction":
+        return None
+    return str(elements(expression.nameParts())[-1]).lower()
+
+
+def conjuncts(condition: JavaObject) -> Iterator[JavaObject]:
+    """The conditions that ``AND`` combines."""
+    if kind_of(condition) == "And" or unresolved_function(condition) == "and":
+        for part in elements(condition.children()):
+            yield from conjuncts(part)
+    else:
+        yield condition
+
+
 def nodes_of(plan: JavaObject) -> Iterator[JavaObject]:
     """Every node of a plan, including those of plans within its expressions."""
     pending = [plan]

@@ -90,15 +90,20 @@ class Moments:
         return Ticks(self.unit or "us").floor_all_us(moments), there
 
 
-def cells_in_tasks(event: Moments, arrival: Moments, width: int) -> ArrowFunction:
-    """Gives the cells of a task's rows, in the columns :data:`RESULT`. It is for rows that need not
-    pass through the JVM.
+def cells_in_tasks(
+    event: Moments, arrival: Moments, width: int, present: Sequence[str] = ()
+) -> ArrowFunction:
+    """Gives the cells of a task's rows, in the columns :data:`RESULT`: of those in which none of
+    the columns ``present`` is null. It is for rows that need not pass through the JVM.
     """
 
     def cells(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         waiting: list[pa.Table] = []
         for batch in batches:
-            waiting.append(_keyed(batch, event, arrival, width))
+            rows = batch
+            for name in present:
+                rows = rows.filter(rows[name].is_valid())
+            waiting.append(_keyed(rows, event, arrival, width))
             if sum(each.num_rows for each in waiting) > _ROWS_AT_ONCE:
                 waiting = [_merged(waiting)]
         if waiting:

@@ -105,8 +105,13 @@ class Leaves:
         arrived, kind = column_of(rows, column)
         return rows.withColumn(ARRIVAL, microseconds(arrived, kind, table.source.timestamp_unit))
 
-    def cells(self, source: str, event_column: str) -> Cells:
+    def cells(self, source: str, event_column: str, present: Sequence[str]) -> Cells:
         """The rows of all steps by arrival and lag, where their event time is a column.
+
+        Args:
+            source: name of the source.
+            event_column: the event time.
+            present: only rows in which none of these columns is null count.
 
         Raises:
             Exception: Spark's own, with what failed in a task.
@@ -117,13 +122,14 @@ class Leaves:
         assert arrived is not None, "planning has found it"
         path, _ = arrived
         arrival = Moments(tuple(path), described.timestamp_unit)
-        columns = {event_column: None, path[0]: None}
+        event, width = Moments((event_column,)), width_us(self._header)
+        columns = dict.fromkeys((event_column, path[0], *present))
         return cells_of_tasks(
             self.results(
                 source,
                 range(self._header.steps),
                 columns=list(columns),
-                function=cells_in_tasks(Moments((event_column,)), arrival, width_us(self._header)),
+                function=cells_in_tasks(event, arrival, width, present),
                 result=RESULT,
             )
         )

@@ -119,12 +119,12 @@ def _at_watermark(
 ) -> AtWatermark:
     time = node.eventTime().toAttribute()
     times = analyzed(frame_of(spark, node).select(column_of(spark, time)))
-    read = handed_on(times, _keeps_moments, of_records=True)
-    cells = (
-        _cells_by_spark(node, times, spark, leaves, header)
-        if read is None
-        else leaves.cells(read.source, *read.columns)
-    )
+    read = handed_on(times, _keeps_moments, of_records=True, filtered=True)
+    if read is None:
+        cells = _cells_by_spark(node, times, spark, leaves, header)
+    else:
+        (column,) = read.columns
+        cells = leaves.cells(read.source, column, read.present)
     sources = frozenset(_sources(nodes_of(node)))
     return AtWatermark(sources, int(node.getDelayMs(node.delay())) * 1_000, cells)
 

@@ -4,14 +4,21 @@ Of merges, only those can be redirected that put each row in the place of the on
 keys: the branch then keeps the newest row of each key.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
-from backfill.runtime.catalyst import Catalyst, analyzed, elements, kind_of
+from backfill.runtime.catalyst import (
+    Catalyst,
+    analyzed,
+    conjuncts,
+    elements,
+    kind_of,
+    unresolved_function,
+)
 
 _EQUAL = {"=", "==", "<=>"}
 _NOT_BY_COLUMNS = "joins by something other than equality of columns with the same names"
@@ -120,7 +127,7 @@ def _keys(
     """
     tables = [_names(each) for each in merged]
     keys = []
-    for part in _conjuncts(condition):
+    for part in conjuncts(condition):
         sides = _compared(part)
         if len(sides) != 2 or sides[0].name.lower() != sides[1].name.lower():
             return (), _NOT_BY_COLUMNS
@@ -153,14 +160,6 @@ def _lower(parts: JavaObject) -> tuple[str, ...]:
     return tuple(str(part).lower() for part in elements(parts))
 
 
-def _conjuncts(condition: JavaObject) -> Iterator[JavaObject]:
-    if kind_of(condition) == "And" or _function(condition) == "and":
-        for part in elements(condition.children()):
-            yield from _conjuncts(part)
-    else:
-        yield condition
-
-
 class _Side(NamedTuple):
     """A column in a comparison."""
 
@@ -187,7 +186,7 @@ class _Side(NamedTuple):
 
 def _compared(part: JavaObject) -> list[_Side]:
     """Two columns that are compared; fewer if it is anything but that."""
-    equal = kind_of(part) in {"EqualTo", "EqualNullSafe"} or _function(part) in _EQUAL
+    equal = kind_of(part) in {"EqualTo", "EqualNullSafe"} or unresolved_function(part) in _EQUAL
     sides = [_side(each) for each in elements(part.children())] if equal else []
     return [side for side in sides if side is not None]
 
@@ -201,10 +200,3 @@ def _side(expression: JavaObject) -> _Side | None:
             qualifier = tuple(map(str, elements(expression.qualifier())))
             return _Side(qualifier, str(expression.name()), is_column=True)
     return None
-
-
-def _function(expression: JavaObject) -> str | None:
-    """The name of a function that is not resolved yet: so are operators of columns."""
-    if kind_of(expression) != "UnresolvedFunction":
-        return None
-    return str(elements(expression.nameParts())[-1]).lower()
