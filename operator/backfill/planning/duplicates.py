@@ -176,8 +176,8 @@ class Seen:
 
     def few_gaps(self) -> Iterator[Gap]:
         """The gaps between the offsets of each partition that has few, except markers."""
-        for partition in sorted({of for of, _ in self._chunks}):
-            least = min(number for of, number in self._chunks if of == partition)
+        first = dict(sorted(self._chunks, reverse=True))
+        for partition, least in sorted(first.items()):
             bits = self._chunks[partition, least]
             within = 0 if bits is None else int(np.unpackbits(bits).argmax())
             gaps = self.gaps(partition, (least << _CHUNK_BITS) + within, MARKERS)

@@ -5,6 +5,7 @@ into their branches.
 import logging
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -221,13 +222,13 @@ class SwitchedWriter(ReplacedWriter):
         run = self._run
         output = match_output(self._target, run.settings.outputs, run.writers)
         name = self._target.query_name or output.name
-        given = self._df
-        if self._target.format == "kafka":
-            self._df = self._record_rows(given, output)
+        records = self._records(output) if self._target.format == "kafka" else None
+        if records is not None:
+            self._df = records()
         sources, used = self._inputs()
-        if self._target.format == "kafka" and run.settings.hand_off is not None:
+        if records is not None and run.settings.hand_off is not None:
             # it need not matter what is in columns that Kafka ignores, but the state has them
-            self._df = self._record_rows(given, output, whole=True)
+            self._df = records(whole=True)
             used = columns_used(self._df)
         frame = self._df
         sink = sink_settings(frame, run.settings, output, name)
@@ -245,10 +246,11 @@ class SwitchedWriter(ReplacedWriter):
         )
         return self._begin(Captured(target, header, sources, used, checkpoint, committed, choice))
 
-    def _record_rows(self, frame: DataFrame, output: Output, *, whole: bool = False) -> DataFrame:
+    def _records(self, output: Output) -> Callable[..., DataFrame]:
+        """Makes the rows of the output's table of the records that the query sends."""
         schema = Catalogs().load_table(output.table, "spec.outputs").schema()
         what = f"{self._target},"
-        return record_rows(frame, self._target.topic, output, schema, what, whole=whole)
+        return partial(record_rows, self._df, self._target.topic, output, schema, what)
 
     def _start_function(self, function: Callable[[DataFrame, int], None]) -> StreamingQuery:
         run = self._run
