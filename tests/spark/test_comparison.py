@@ -4,7 +4,7 @@ import json
 import threading
 from collections import Counter
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from math import isnan
 from pathlib import Path
@@ -31,9 +31,9 @@ from backfill.runtime.comparison.numbered_rows import NUMBER, NumberedRows
 from backfill.runtime.comparison.outputs import compare_output, compare_outputs
 from backfill.runtime.comparison.report import Clues
 from backfill.runtime.settings import RuntimeSettings
+from comparison_reports import START, settings_of
 from iceberg_tables import position_deletes
 
-START = datetime(2021, 7, 11, tzinfo=UTC)
 COLUMNS = (
     "k int, x double, `a.name``` string, paid decimal(20, 2), m map<string, struct<n: int>>, b int"
 )
@@ -169,22 +169,8 @@ def staged_and_production(
             "validate": validate,
         }
     )
-    fields = {
-        "backfill": "again",
-        "namespace": "default",
-        "uid": "u",
-        "attempt": 1,
-        "plan_id": "p",
-        "plan": str(directory / "plan"),
-        "checkpoints": str(directory),
-        "channel": str(directory),
-        "scratch": str(directory),
-        "window": {"start": START, "end": START + timedelta(days=1)},
-        "sources": (),
-        "outputs": (output,),
-        "main_file": "app.py",
-    }
-    return RuntimeSettings.model_validate(fields), output
+    window = {"start": START, "end": START + timedelta(days=1)}
+    return settings_of(window, (output,), str(directory)), output
 
 
 @pytest.mark.parametrize("keys", [[], ["kafka", "sizes", "ratio"]])

@@ -1,6 +1,6 @@
 """Reports of comparisons, made from figures."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +11,29 @@ from backfill.runtime.comparison.report import Clues, Report
 from backfill.runtime.settings import RuntimeSettings
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
+
+
+def settings_of(
+    window: Mapping[str, Any], outputs: Sequence[Any], home: str = "/nowhere"
+) -> RuntimeSettings:
+    """Those of a driver that compares what has been read. ``home`` is where all its files are."""
+    return RuntimeSettings.model_validate(
+        {
+            "backfill": "again",
+            "namespace": "default",
+            "uid": "u",
+            "attempt": 1,
+            "plan_id": "p",
+            "plan": f"{home}/plan",
+            "checkpoints": home,
+            "channel": home,
+            "scratch": home,
+            "window": window,
+            "sources": (),
+            "outputs": outputs,
+            "main_file": "app.py",
+        }
+    )
 
 
 def report(
@@ -30,23 +53,8 @@ def report(
             "validate": {"keys": [] if keys else ["id"], **validate},
         }
     )
-    settings = RuntimeSettings.model_validate(
-        {
-            "backfill": "again",
-            "namespace": "default",
-            "uid": "u",
-            "attempt": 1,
-            "plan_id": "p",
-            "plan": "/plan",
-            "checkpoints": "/c",
-            "channel": "/c",
-            "scratch": "/s",
-            "window": {"start": START, "end": START + length, "drain": "10m"},
-            "sources": (),
-            "outputs": (output,),
-            "main_file": "app.py",
-        }
-    )
+    window = {"start": START, "end": START + length, "drain": "10m"}
+    settings = settings_of(window, (output,))
     return Report(settings, output, found, stretch_us(settings.window), 7, 8, START, clues)
 
 

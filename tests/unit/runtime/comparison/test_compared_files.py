@@ -1,6 +1,6 @@
 """What cannot be compared is found before Spark reads anything of it."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -15,9 +15,7 @@ from backfill.outputs.window import window_rows
 from backfill.runtime.comparison.outputs import compare_output
 from backfill.runtime.comparison.report import Clues
 from backfill.runtime.comparison.sides import side_of
-from backfill.runtime.settings import RuntimeSettings
-
-START = datetime(2021, 7, 11, tzinfo=UTC)
+from comparison_reports import START, settings_of
 
 
 def test_files_of_another_format_are_named_with_a_fix(
@@ -49,23 +47,7 @@ def test_a_column_that_was_renamed_meanwhile_is_named_with_its_field(lake: Catal
             "validate": {"keys": ["id"]},
         },
     ]
-    settings = RuntimeSettings.model_validate(
-        {
-            "backfill": "again",
-            "namespace": "default",
-            "uid": "u",
-            "attempt": 1,
-            "plan_id": "p",
-            "plan": "/plan",
-            "checkpoints": "/c",
-            "channel": "/c",
-            "scratch": "/s",
-            "window": {"start": START, "end": START + timedelta(days=1)},
-            "sources": (),
-            "outputs": outputs,
-            "main_file": "app.py",
-        }
-    )
+    settings = settings_of({"start": START, "end": START + timedelta(days=1)}, outputs)
     no_spark: Any = None
     with pytest.raises(
         BadInput, match=r"^spec\.outputs\[1\]\.validate\.keys: .* has no top-level column id"
