@@ -1,14 +1,17 @@
 """What the plan of a query says of its inputs, its event times, and what identifies its rows."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from backfill.runtime.surveying.plans import QueryPlan
-from backfill.runtime.surveying.streams import unread_stream
+from backfill.runtime.surveying.streams import FoundInputs, SurveyingReader, unread_stream
 from backfill.runtime.switching.reader import RECORD_KINDS
 
 
@@ -65,6 +68,19 @@ def test_avro_values_are_known_by_their_schema(avro: SparkSession) -> None:
     assert (decoded.value, decoded.avro_schema, decoded.framed) == ("Avro", schema, True)
     assert list(decoded.fields) == ["id", "at"]
     assert plan.watermarks[0].fields == ("at",)
+
+
+def test_a_table_may_have_fields_with_any_names(spark: SparkSession) -> None:
+    names = ("user-agent", "@type", "größe", "a.b", "a`b", "a:b", "1st", "select")
+    struct = StructType([StructField(each, StringType()) for each in names])
+    schema = StructType(
+        [StructField(each, StringType()) for each in names]
+        + [StructField("all", struct), StructField("list", ArrayType(struct))]
+    )
+    table = SimpleNamespace(schema=lambda written: ("lake.default.events", schema), inputs={})
+    run: Any = None
+    read = SurveyingReader(spark, run, cast(FoundInputs, table))._table("default.events")
+    assert read.schema == schema
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from backfill.api.errors import InvalidPlanInput, Problem, UnsupportedProgram
 from backfill.iceberg.listing import KnownTables
@@ -103,14 +103,17 @@ def _records(spark: SparkSession, topic: str) -> DataFrame:
     return unread_stream(spark, topic, RECORD_KINDS)
 
 
-def unread_stream(spark: SparkSession, name: str, columns: Mapping[str, str]) -> DataFrame:
+def unread_stream(
+    spark: SparkSession, name: str, columns: Mapping[str, str | DataType]
+) -> DataFrame:
     """A stream with these columns that is never read. Its plan has the name of the input."""
     nothing = DataStreamReader(spark).format("rate").option(INPUT, name).load()
     return nothing.select([F.lit(None).cast(kind).alias(each) for each, kind in columns.items()])
 
 
-def _kinds(schema: StructType) -> dict[str, str]:
-    return {each.name: each.dataType.simpleString() for each in schema}
+def _kinds(schema: StructType) -> dict[str, DataType]:
+    """Not in words, in which Spark does not read every name of a field."""
+    return {each.name: each.dataType for each in schema}
 
 
 def _no_history(source: str) -> UnsupportedProgram:
