@@ -41,6 +41,7 @@ IN_THE_SESSION = (
     "show current schema",
     "clear cache",
     "drop view v",
+    "drop view if exists v",
     "create or replace temporary function f(x int) returns int return x + 1",
     "drop temporary function f",
     "declare or replace variable x int default 1",

@@ -22,6 +22,9 @@ READING = (
     "describe extended dim",
     "create table if not exists lake.db.dim (a int) using iceberg partitioned by (a)",
     "create schema if not exists lake.db",
+    "drop view if exists nothing",
+    "select * from identifier(:table) where a = 1",
+    "create table if not exists identifier(:table) (a int)",
     "add jar x.jar",
     "add file x.txt",
     "this is not sql",
@@ -47,6 +50,13 @@ WRITING = (
     "insert overwrite directory '/nowhere' using parquet select 1",
     "execute immediate 'drop table dim'",
     "begin insert into dim values (1); end",
+    "insert into identifier(:table) select 1",
+    "with x as (select 1 as a) insert into identifier(lower('DIM')) select * from x",
+    "create table identifier(:table) as select 1 as a",
+    "create or replace view identifier(:table) as select 1 as a",
+    "drop table identifier(:table)",
+    "drop view if exists identifier(:table)",
+    "drop view if exists lake.db.nothing",
 )
 
 

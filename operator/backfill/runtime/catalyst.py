@@ -136,6 +136,11 @@ def with_values(
     return analysis.PosParameterizedQuery(plan, literals(values))
 
 
+def with_name(spark: SparkSession, plan: JavaObject, name: str) -> JavaObject:
+    """A parsed ``PlanWithUnresolvedIdentifier`` with this table in place of ``IDENTIFIER(...)``."""
+    return plan.planBuilder().apply(_jvm(spark).PythonUtils.toSeq([name]), plan.children())
+
+
 def sized(frame: DataFrame, size_bytes: int) -> DataFrame:
     """The same rows, which Spark assumes to have this size.
 

@@ -17,7 +17,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.catalog import Catalog
 from pyspark.sql.sql_formatter import SQLStringFormatter
 
-from backfill.runtime.catalyst import frame_of, is_any_of, kind_of, nodes_of, with_values
+from backfill.runtime.catalyst import (
+    elements,
+    frame_of,
+    is_any_of,
+    kind_of,
+    nodes_of,
+    with_name,
+    with_values,
+)
 from backfill.runtime.switching.batch_function import (
     BatchInProgress,
     batch_beside,
@@ -50,6 +58,9 @@ _NO_COMMANDS = {"Call", "InsertIntoDir", "UnresolvedExecuteImmediate"}
 """Statements that are none of these classes: calls of procedures, ``INSERT OVERWRITE DIRECTORY``,
 and what is in a text that is only known when it runs.
 """
+_BY_NAME = "PlanWithUnresolvedIdentifier"
+"""A statement, or a part of one, with a table that is named by ``IDENTIFIER(...)``."""
+_SPARK_CATALOG = "spark_catalog"
 _SHOW = ("Describe", "List", "Show")
 """How the names of statements begin that only show something."""
 _OF_SESSION = {
@@ -213,6 +224,8 @@ def _effect(spark: SparkSession, plan: JavaObject) -> str | None:
 
 def _writes(spark: SparkSession, node: JavaObject) -> str | None:
     kind = kind_of(node).removesuffix("$")
+    if kind == _BY_NAME:  # what it does is the same with any name
+        return _effect(spark, with_name(spark, node, "any"))
     if kind in _NO_COMMANDS:
         return kind
     if not is_any_of(spark, node, _STATEMENTS):
@@ -241,9 +254,27 @@ def _is_temporary(spark: SparkSession, node: JavaObject, kind: str) -> bool:
         case "CreateFunctionCommand" | "CreateSQLFunctionCommand" | "DropFunctionCommand":
             return bool(node.isTemp())
         case "DropView":
-            name = node.child().nameParts()
-            return bool(spark._jsparkSession.sessionState().catalog().isTempView(name))
+            return _drops_nothing_lasting(spark, node)
     return False
+
+
+def _drops_nothing_lasting(spark: SparkSession, drop: JavaObject) -> bool:
+    """Whether ``DROP VIEW`` drops a view of the session, or ``IF EXISTS`` nothing at all, as where
+    a program clears away what an earlier start of it may have left.
+    """
+    child = drop.child()
+    if kind_of(child) != "UnresolvedIdentifier":
+        return False  # a name that is computed
+    state, name = spark._jsparkSession.sessionState(), child.nameParts()
+    if state.catalog().isTempView(name):
+        return True
+    # views of other catalogs may be known to these only
+    is_own = name.size() == 1 and state.catalogManager().currentCatalog().name() == _SPARK_CATALOG
+    return bool(drop.ifExists()) and is_own and not spark.catalog.tableExists(_quoted(name))
+
+
+def _quoted(name: JavaObject) -> str:
+    return ".".join(f"`{str(part).replace('`', '``')}`" for part in elements(name))
 
 
 def _of_catalog(original: Callable[..., Any], name: str) -> Callable[..., Any]:
