@@ -182,7 +182,7 @@ def _may_run(spark: SparkSession, text: str, values: Mapping[str, Any]) -> bool:
     except ParseException:  # Spark will say so
         return True
     kind = _effect(spark, plan)
-    if kind is None or _only_if_missing(plan):
+    if kind is None or _only_if_missing(spark, plan):
         return True
     statement = statement_of(plan, spark)
     place = None if statement is None else statement.table
@@ -196,7 +196,7 @@ def _refuse_beside(
     may happen for real.
     """
     with not_the_function():
-        if _only_if_missing(plan):
+        if _only_if_missing(spark, plan):
             return  # a thread that starts another query may do so
         if batch.allows("Statements"):
             parts = (statement_of(node, spark) for node in nodes_of(plan))
@@ -234,11 +234,13 @@ def _writes(spark: SparkSession, node: JavaObject) -> str | None:
     return None if harmless else kind
 
 
-def _only_if_missing(plan: JavaObject) -> bool:
+def _only_if_missing(spark: SparkSession, plan: JavaObject) -> bool:
     """Whether a statement only creates an empty table or a namespace, unless there is one: most
     programs that do so find it there.
     """
     match kind_of(plan):
+        case kind if kind == _BY_NAME:
+            return _only_if_missing(spark, with_name(spark, plan, "any"))
         case "CreateTable":
             return bool(plan.ignoreIfExists())
         case "CreateNamespace":
