@@ -101,12 +101,12 @@ def against_reference(data: Path, job: str, repeats: int) -> Figures:
 
 def as_streams(data: Path, job: str, repeats: int) -> Figures:
     """A replay in 24 steps against the same query over Spark's own file stream, in 24 batches."""
-    ours, plain = in_turn(
+    sides = in_turn(
         repeats,
         ("replay.py", str(data), job),
         ("spark_reference.py", str(data), f"streaming-{job}"),
     )
-    return {"seconds": ours, "plain_seconds": plain, "ratio": ours / plain}
+    return compared("plain", *sides)
 
 
 def as_batch_jobs(data: Path, program: str, repeats: int) -> Figures:

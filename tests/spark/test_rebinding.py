@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from captured_streams import streams
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
@@ -94,3 +95,30 @@ def test_a_delay_of_a_day_has_24_hours_when_clocks_change(
     in_zone("Europe/Berlin")
     kept = rebind(analyzed(frame), spark, lambda *_: rows_of(spark, f"{autumn}, {spring}"))
     assert Counter(row.k for row in kept.collect()) == {1: 2, 2: 1}
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_casts_of_times_are_free_where_they_change_only_the_type(
+    spark: SparkSession, in_zone: Callable[[str], None], zone: str
+) -> None:
+    in_zone(zone)
+    columns = (
+        F.col("n").cast("timestamp").alias("there"),
+        F.struct(F.col("t").cast("timestamp_ntz").alias("back"), F.col("k")).alias("row"),
+    )
+    rows = spark.sql(
+        "select * from values (1, timestamp_ntz'2026-03-08 02:30:00.000001',"
+        " timestamp'2026-11-01 06:30:00Z'), (2, null, timestamp'1200-02-29 00:00:00Z'),"
+        " (3, timestamp_ntz'9999-12-31 23:59:59.999999', null) as rows(k, n, t)"
+    )
+    frame = streams(spark, {"events": "k int, n timestamp_ntz, t timestamp"})("events")
+    result, plain = (
+        rebind(analyzed(frame.select(*columns)), spark, lambda *_: rows),
+        rows.select(*columns),
+    )
+    assert result.schema == plain.schema
+    as_text = [F.col(name).cast("string") for name in result.columns]
+    assert Counter(result.select(*as_text).collect()) == Counter(plain.select(*as_text).collect())
+    values = [each.child() for each in elements(analyzed(result).expressions())]
+    kinds = [kind_of(values[0]), kind_of(elements(values[1].children())[1])]
+    assert ("Cast" in kinds) == (zone != "UTC")

@@ -141,6 +141,14 @@ def with_name(spark: SparkSession, plan: JavaObject, name: str) -> JavaObject:
     return plan.planBuilder().apply(_jvm(spark).PythonUtils.toSeq([name]), plan.children())
 
 
+def keeps_moments(cast: JavaObject) -> bool:
+    """Whether a cast gives timestamps of the same microseconds since the epoch."""
+    kinds = {cast.dataType().json(), cast.child().dataType().json()}
+    if kinds == {'"timestamp"'}:
+        return True
+    return kinds == {'"timestamp"', '"timestamp_ntz"'} and cast.zoneId().getId() == "UTC"
+
+
 def sized(frame: DataFrame, size_bytes: int) -> DataFrame:
     """The same rows, which Spark assumes to have this size.
 
@@ -387,6 +395,14 @@ class Catalyst:
         """A cast that gives null where it cannot; ``zone`` is the option of another expression."""
         mode = self._expressions.EvalMode.LEGACY()
         return self._expressions.Cast(value, wanted, self._none if zone is None else zone, mode)
+
+    def same_moment(self, cast: JavaObject) -> JavaObject:
+        """What a cast gives for which :func:`keeps_moments`: Spark computes the local time of each
+        row for it, even in UTC.
+        """
+        value = cast.child()
+        kinds = value.dataType(), cast.dataType()
+        return self._expressions.PreciseTimestampConversion(value, *kinds)
 
     def null(self, kind: JavaObject) -> JavaObject:
         """No value of a type."""

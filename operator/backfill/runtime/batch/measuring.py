@@ -24,6 +24,7 @@ from backfill.runtime.catalyst import (
     column_of,
     elements,
     frame_of,
+    keeps_moments,
     kind_of,
     nodes_of,
     pruned,
@@ -119,7 +120,7 @@ def _at_watermark(
 ) -> AtWatermark:
     time = node.eventTime().toAttribute()
     times = analyzed(frame_of(spark, node).select(column_of(spark, time)))
-    read = handed_on(times, _keeps_moments, of_records=True, filtered=True)
+    read = handed_on(times, keeps_moments, of_records=True, filtered=True)
     if read is None:
         cells = _cells_by_spark(node, times, spark, leaves, header)
     else:
@@ -150,14 +151,6 @@ def _cells_by_spark(
     time = node.eventTime().toAttribute()
     event_us = microseconds(column_of(spark, time), type_of(time))
     return cells_of_frame(frame_of(spark, found[-1]), event_us, width_us(header))
-
-
-def _keeps_moments(cast: JavaObject) -> bool:
-    """Whether a cast gives timestamps of the same microseconds since the epoch."""
-    kinds = {cast.dataType().json(), cast.child().dataType().json()}
-    if kinds == {'"timestamp"'}:
-        return True
-    return kinds == {'"timestamp"', '"timestamp_ntz"'} and cast.zoneId().getId() == "UTC"
 
 
 def _sources(nodes: Iterable[JavaObject]) -> set[str]:

@@ -20,6 +20,7 @@ from backfill.runtime.catalyst import (
     elements,
     frame_of,
     id_of,
+    keeps_moments,
     kind_of,
     nodes_of,
     type_of,
@@ -124,14 +125,27 @@ class _Rebinding:
         return self._catalyst.project(elements(children[0].output()), bound) if ends else bound
 
     def _over(self, node: JavaObject, below: list[JavaObject], carries: bool) -> JavaObject:
-        if carries and kind_of(node) == "Project":
+        if kind_of(node) == "Project":
             (child,) = below
-            return self._catalyst.project([*elements(node.projectList()), _arrival(child)], child)
+            columns = map(self._with_cheap_casts, elements(node.projectList()))
+            return self._catalyst.project(
+                [*columns, *([_arrival(child)] if carries else [])], child
+            )
         bound = self._catalyst.with_children(node, below)
         if not carries or kind_of(node) == "Union":
             return bound
         # the last one, since a union is by position
         return self._catalyst.project([*elements(node.output()), _arrival(bound)], bound)
+
+    def _with_cheap_casts(self, column: JavaObject) -> JavaObject:
+        """The same column, where casts change only the type of timestamps."""
+        kind = kind_of(column)
+        if kind == "Cast" and keeps_moments(column):
+            return self._catalyst.same_moment(column)
+        if kind not in {"Alias", "CreateNamedStruct"}:
+            return column
+        parts = map(self._with_cheap_casts, elements(column.children()))
+        return self._catalyst.with_children(column, list(parts))
 
     def _first_within_delay(self, node: JavaObject, child: JavaObject) -> JavaObject:
         """The child's rows of whose keys none is at most the watermark's delay before, by event
