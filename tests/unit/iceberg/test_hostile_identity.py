@@ -3,15 +3,18 @@ what the team names.
 """
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.table import Table
+from refusals import refusals
 
 from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BadInput
+from backfill.controller.jobs.job import JobState
 from backfill.controller.jobs.pool import JobPool
 from backfill.controller.jobs.process import Confinement, _environment
 from backfill.iceberg.identity import needed_for_catalog, needed_for_files
@@ -48,20 +51,24 @@ def operators(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def said(clicks: Clicks, properties: Mapping[str, str], workspace: str = "", **spec: Any) -> str:
     """What a plan job in the operator says of a catalog of a Secret."""
-    pool = JobPool(
-        lambda _key: {"lake": GivenCatalog(properties)},
-        directories=(clicks.directory,),
-        addresses=LOOPBACK,
-    )
+    state = planned(clicks, {"lake": properties}, workspace, **spec)
+    assert isinstance(state.error, BadInput), state
+    return str(state.error)
+
+
+def planned(
+    clicks: Clicks, catalogs: Mapping[str, Mapping[str, str]], workspace: str = "", **spec: Any
+) -> JobState:
+    """How a plan job in the operator ends that is given catalogs of Secrets."""
+    given = {name: GivenCatalog(properties) for name, properties in catalogs.items()}
+    pool = JobPool(lambda _key: given, directories=(clicks.directory,), addresses=LOOPBACK)
     try:
         runner = pool.runner(KEY, lambda: None)
         job = clicks.plan_job(workspace or "workspace", **spec)
         runner.start(job)
-        state = ended(runner, job)
+        return ended(runner, job)
     finally:
         pool.close()
-    assert isinstance(state.error, BadInput), state
-    return str(state.error)
 
 
 def at_store(catalog: HostileCatalog, scheme: str) -> Mapping[str, str]:
@@ -71,21 +78,31 @@ def at_store(catalog: HostileCatalog, scheme: str) -> Mapping[str, str]:
     return catalog.properties
 
 
-@pytest.mark.parametrize("scheme", ["s3", "s3a", "gs", "abfss"])
 @pytest.mark.parametrize("by", ["Secret", "server"])
 @pytest.mark.usefixtures("operators")
 def test_a_store_whose_keys_a_secret_leaves_out_is_not_opened_with_the_operators(
-    clicks: Clicks, table: Table, scheme: str, by: str
+    clicks: Clicks, table: Table, by: str
 ) -> None:
-    with hostile_server(answering("403 Forbidden")) as store, hostile_catalog(table) as catalog:
+    schemes = ("s3", "s3a", "gs", "abfss")
+    with hostile_server(answering("403 Forbidden")) as store, ExitStack() as servers:
         where = whereabouts(store)
-        if by == "server":
-            catalog.config = where
-        given = where if by == "Secret" else {}
-        found = said(clicks, {**at_store(catalog, scheme), **given})
+        catalogs: dict[str, Mapping[str, str]] = {}
+        for scheme in schemes:
+            catalog = servers.enter_context(hostile_catalog(table))
+            if by == "server":
+                catalog.config = where
+            given = where if by == "Secret" else {}
+            catalogs[scheme] = {**at_store(catalog, scheme), **given}
+        sources = [
+            {"name": scheme, "table": f"{scheme}.raw.clicks", "timestampColumn": "at"}
+            for scheme in schemes
+        ]
+        found = refusals(planned(clicks, catalogs, sources=sources), catalogs)
     assert store.requests == []
-    assert "AKIAOPERATOR" not in found
-    assert "Secret, or set planning.runIn: Pod" in found or "would be sent the token" in found
+    assert set(found) == set(schemes)
+    for text in found.values():
+        assert "AKIAOPERATOR" not in text
+        assert "Secret, or set planning.runIn: Pod" in text or "would be sent the token" in text
 
 
 def whereabouts(store: HostileServer) -> dict[str, str]:
