@@ -8,7 +8,7 @@ query depends on it.
 
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -327,6 +327,16 @@ class Catalyst:
     def with_children(self, node: JavaObject, children: Sequence[JavaObject]) -> JavaObject:
         """The same node over others, or the same expression of other operands."""
         return node.withNewChildren(self.sequence(children))
+
+    def with_operands(
+        self, expression: JavaObject, changed: Callable[[JavaObject], JavaObject]
+    ) -> JavaObject:
+        """The same expression of changed operands; itself if none is another one."""
+        operands = elements(expression.children())
+        new = [changed(each) for each in operands]
+        if all(one is other for one, other in zip(operands, new, strict=True)):
+            return expression
+        return self.with_children(expression, new)
 
     def is_correlated(self, expression: JavaObject) -> bool:
         """Whether an expression has a subquery that refers to columns outside of it."""

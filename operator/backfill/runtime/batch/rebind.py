@@ -127,10 +127,9 @@ class _Rebinding:
     def _over(self, node: JavaObject, below: list[JavaObject], carries: bool) -> JavaObject:
         if kind_of(node) == "Project":
             (child,) = below
-            columns = map(self._with_cheap_casts, elements(node.projectList()))
-            return self._catalyst.project(
-                [*columns, *([_arrival(child)] if carries else [])], child
-            )
+            columns = [self._with_cheap_casts(each) for each in elements(node.projectList())]
+            arrival = [_arrival(child)] if carries else []
+            return self._catalyst.project([*columns, *arrival], child)
         bound = self._catalyst.with_children(node, below)
         if not carries or kind_of(node) == "Union":
             return bound
@@ -144,8 +143,7 @@ class _Rebinding:
             return self._catalyst.same_moment(column)
         if kind not in {"Alias", "CreateNamedStruct"}:
             return column
-        parts = map(self._with_cheap_casts, elements(column.children()))
-        return self._catalyst.with_children(column, list(parts))
+        return self._catalyst.with_operands(column, self._with_cheap_casts)
 
     def _first_within_delay(self, node: JavaObject, child: JavaObject) -> JavaObject:
         """The child's rows of whose keys none is at most the watermark's delay before, by event

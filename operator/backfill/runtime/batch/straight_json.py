@@ -123,11 +123,9 @@ class _Straight:
             struct = self._parsed(expression, values)
             if struct is not None:
                 return struct
-        children = elements(expression.children())
-        new = [self._expression(child, values) for child in children]
-        if all(one is other for one, other in zip(children, new, strict=True)):
-            return expression
-        return self._catalyst.with_children(expression, new)
+        return self._catalyst.with_operands(
+            expression, lambda operand: self._expression(operand, values)
+        )
 
     def _parsed(self, parse: JavaObject, values: _Values) -> JavaObject | None:
         """What ``from_json`` gives; None where that is not known."""

@@ -18,7 +18,6 @@ from pyspark.sql.catalog import Catalog
 from pyspark.sql.sql_formatter import SQLStringFormatter
 
 from backfill.runtime.catalyst import (
-    elements,
     frame_of,
     is_any_of,
     kind_of,
@@ -238,9 +237,9 @@ def _only_if_missing(spark: SparkSession, plan: JavaObject) -> bool:
     """Whether a statement only creates an empty table or a namespace, unless there is one: most
     programs that do so find it there.
     """
+    if kind_of(plan) == _BY_NAME:
+        plan = with_name(spark, plan, "any")
     match kind_of(plan):
-        case kind if kind == _BY_NAME:
-            return _only_if_missing(spark, with_name(spark, plan, "any"))
         case "CreateTable":
             return bool(plan.ignoreIfExists())
         case "CreateNamespace":
@@ -270,13 +269,10 @@ def _drops_nothing_lasting(spark: SparkSession, drop: JavaObject) -> bool:
     state, name = spark._jsparkSession.sessionState(), child.nameParts()
     if state.catalog().isTempView(name):
         return True
-    # views of other catalogs may be known to these only
-    is_own = name.size() == 1 and state.catalogManager().currentCatalog().name() == _SPARK_CATALOG
-    return bool(drop.ifExists()) and is_own and not spark.catalog.tableExists(_quoted(name))
-
-
-def _quoted(name: JavaObject) -> str:
-    return ".".join(f"`{str(part).replace('`', '``')}`" for part in elements(name))
+    if name.size() > 1 or state.catalogManager().currentCatalog().name() != _SPARK_CATALOG:
+        return False  # views of other catalogs may be known to these only
+    quoted = str(name.head()).replace("`", "``")
+    return bool(drop.ifExists()) and not spark.catalog.tableExists(f"`{quoted}`")
 
 
 def _of_catalog(original: Callable[..., Any], name: str) -> Callable[..., Any]:
