@@ -346,6 +346,24 @@ def joined_if_kept(rows: DataFrame) -> DataFrame:
     return joined.selectExpr("t AS at", "k", "id2 AS rows", "id AS ids")
 
 
+def joined_by_both(rows: DataFrame, condition: str) -> DataFrame:
+    """What follows from a condition on both sides leaves rows out on each."""
+    left = rows.select("id", "k", "t").withWatermark("t", "30 minutes")
+    right = left.selectExpr("id AS id2", "k AS k2", "t AS t2")
+    near = "k = k2 AND t2 >= t - INTERVAL 20 MINUTES AND t2 < t"
+    joined = left.join(right, F.expr(f"{near} AND ({condition})"))
+    return joined.selectExpr("t AS at", "k", "id2 AS rows", "id AS ids")
+
+
+def joined_by_either(rows: DataFrame) -> DataFrame:
+    either = "id % 3 = 0 AND id2 % 3 = 0 OR id % 3 = 1 AND id2 % 3 = 1"
+    return joined_by_both(rows, either)
+
+
+def joined_by_neither(rows: DataFrame) -> DataFrame:
+    return joined_by_both(rows, "NOT (id % 3 = 2 OR id2 % 3 = 2)")
+
+
 def with_a_table(rows: DataFrame) -> DataFrame:
     timed = rows.selectExpr("id", "nullif(k, 2) AS k", "t").withWatermark("t", "30 minutes")
     return by_windows(timed.join(rows.sparkSession.range(3).toDF("k"), "k"))
@@ -367,6 +385,8 @@ SOME = COUNTED.replace("FROM events", "FROM events WHERE k < 2")
     [
         (joined_with_itself, JOINED),
         (joined_if_kept, JOINED),
+        (joined_by_either, JOINED),
+        (joined_by_neither, JOINED),
         (with_a_table, SOME),
         (exploded, SOME),
     ],

@@ -20,6 +20,13 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import DataType, StructType, _parse_datatype_json_string
 
 _NULL = -(2**63)
+_PUSHING = (
+    "BooleanSimplification",
+    "EliminateOuterJoin",
+    "PushDownPredicates",
+    "PushExtraPredicateThroughJoin",
+)
+"""Rules that split conditions and move them towards the sources."""
 _LONG_BYTES = 8
 _MOMENT_MS = 1_700_000_000_000
 """Any watermark, to ask Spark which rows it would remove."""
@@ -88,17 +95,19 @@ def pruned(plan: JavaObject, spark: SparkSession) -> JavaObject:
     plan = rules.analysis.EliminateView.apply(plan)
     plan = rules.optimizer.ReplaceExpressions.apply(plan)
     plan = rules.optimizer.RewriteWithExpression.apply(plan)
-    plan = _pushed(plan, spark)
-    with active(spark):  # of which it has the properties
+    with active(spark):  # of which the rules have the properties
+        plan = _pushed(plan, spark)
         plan = rules.optimizer.InferFiltersFromGenerate.apply(plan)
         plan = rules.optimizer.InferFiltersFromConstraints.apply(plan)
-    return rules.optimizer.ColumnPruning.apply(_pushed(plan, spark))
+        return rules.optimizer.ColumnPruning.apply(_pushed(plan, spark))
 
 
 def _pushed(plan: JavaObject, spark: SparkSession) -> JavaObject:
     rules = _jvm(spark).org.apache.spark.sql.catalyst.optimizer
     while True:
-        pushed = rules.PushDownPredicates.apply(rules.EliminateOuterJoin.apply(plan))
+        pushed = plan
+        for name in _PUSHING:
+            pushed = getattr(rules, name).apply(pushed)
         if pushed.fastEquals(plan):
             return pushed
         plan = pushed
