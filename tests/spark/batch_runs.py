@@ -40,7 +40,9 @@ class BatchRun:
         tracker = Tracker(header, sources, lambda _source, _step: 0, lambda: 0)
         self.run = Run(self.backfill.settings, tracker)
 
-    def prepared(self, frame: DataFrame, table: str, column: str) -> SpanRunner:
+    def prepared(
+        self, frame: DataFrame, table: str, column: str, *, complete: bool = False
+    ) -> SpanRunner:
         """The query of a frame that writes into ``lake.raw.<table>``."""
         output = Output.model_validate(
             {"name": "results", "table": f"lake.raw.{table}", "timestampColumn": column}
@@ -50,7 +52,8 @@ class BatchRun:
         found = analyze(frame, column, header.inputs.arrival_columns)
         assert isinstance(found, Bounded), found
         target = SpanOutput.of("results", output, sink)
-        return prepare_spans(self.run, frame, target, header, found, used=columns_used(frame))
+        used = columns_used(frame)
+        return prepare_spans(self.run, frame, target, header, found, used=used, complete=complete)
 
     def finish(self, runner: SpanRunner) -> Exception | None:
         """Runs all spans; what failed, if something did."""

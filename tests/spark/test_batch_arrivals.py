@@ -131,10 +131,15 @@ def by_duckdb(statement: str, events: Events, others: Events | None = None) -> R
 
 
 def by_spans(
-    lake: Catalog, events: Events, backfill: Backfill, frame: DataFrame
+    lake: Catalog,
+    events: Events,
+    backfill: Backfill,
+    frame: DataFrame,
+    *,
+    complete: bool = False,
 ) -> tuple[Rows, BatchRun, SpanRunner]:
     run = BatchRun(backfill)
-    runner = run.prepared(frame, events.results, "at")
+    runner = run.prepared(frame, events.results, "at", complete=complete)
     assert run.finish(runner) is None
     assert len(runner._spans) > 2
     return rows_of(staged(lake, events.results)), run, runner
@@ -261,6 +266,55 @@ def test_rows_that_a_stream_drops_are_counted_once(
     assert all(punctual.get(key, 0) <= rows <= every[key] for key, rows in counts.items())
     read_ahead = [span.read_end - span.steps.stop for span in runner._spans[:-1]]
     assert max(read_ahead) < 8, "stragglers are not looked for"
+
+
+def united_with_rows(rows: DataFrame) -> DataFrame:
+    """The rows themselves meet no state."""
+    timed = rows.select("id", "k", "t").withWatermark("t", "30 minutes")
+    windows = by_windows(timed).where("rows < 0")
+    return windows.union(timed.selectExpr("t AS at", "k", "id AS rows", "id AS ids"))
+
+
+def joined_by_a_later_time(rows: DataFrame) -> DataFrame:
+    timed = rows.withWatermark("t", "30 minutes")
+    left = timed.selectExpr("id", "k", "t + INTERVAL 1 SECOND AS a")
+    right = timed.selectExpr("id AS id2", "k AS k2", "t + INTERVAL 1 SECOND AS b")
+    near = F.expr("k = k2 AND b >= a - INTERVAL 20 MINUTES AND b < a")
+    return left.join(right, near).selectExpr("a AS at", "k", "id2 AS rows", "id AS ids")
+
+
+ROWS = "SELECT t AS at, k, id AS rows, id AS ids FROM events"
+LATER = FOLLOWED.replace("LEFT JOIN others o", "JOIN events o").replace(
+    "e.t AS at", "e.t + INTERVAL 1 SECOND AS at"
+)
+
+
+@pytest.mark.parametrize(
+    ("program", "statement", "complete"),
+    [
+        (united_with_rows, ROWS, False),
+        (joined_by_a_later_time, LATER, False),
+        (counted, COUNTED, True),
+    ],
+)
+def test_rows_that_a_stream_keeps_however_late_are_looked_for(
+    lake: Catalog,
+    spark: SparkSession,
+    events: Events,
+    program: Program,
+    statement: str,
+    complete: bool,
+) -> None:
+    """Spark's streams gave the same: they drop late rows only at state by the event time, and none
+    in output mode complete.
+    """
+    late = events.some(20)
+    events.arrived[late] = events.happened[late] + DELAY_US + 5 * HOUR_US
+    backfill = events.planned("20m", drain="8h", allowedLateness="1m")
+    frame = program(source_frame(spark, backfill.settings, "events"))
+    given, run, _ = by_spans(lake, events, backfill, frame, complete=complete)
+    assert given == by_duckdb(statement, events)
+    assert run.run.tracker.queries[0].arrived_late == 0
 
 
 def test_a_clock_that_is_years_ahead_changes_no_other_result(

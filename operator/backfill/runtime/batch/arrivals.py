@@ -115,6 +115,8 @@ class AtWatermark:
     delay_us: int
     """How long the watermark stays behind them."""
     cells: Cells
+    uses_late: bool = False
+    """Whether a stream uses them however late they arrive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +179,13 @@ class Lags:
         self._earliest = {name: _earliest_from(each, steps) for name, each in bounds.items()}
         passed = [self._passed(each) for each in watermarks]
         known = passed and not hidden
-        watermark = np.minimum.reduce(passed) if known else np.full(steps + 1, -_NEVER)
+        nothing = np.full(steps + 1, -_NEVER)
+        watermark = np.minimum.reduce(passed) if known else nothing
         self._late_rows = np.zeros(steps + 1, np.int64)
-        self._seen = [(each, self._see(each, watermark, waits_us)) for each in watermarks]
+        self._seen = [
+            (each, self._see(each, nothing if each.uses_late else watermark, waits_us))
+            for each in watermarks
+        ]
         self.late_us = self._closing_us(read_end_us, waits_us)
 
     def of(self, source: str, *, also: Arrives | None) -> Measured | None:

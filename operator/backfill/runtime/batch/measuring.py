@@ -3,7 +3,7 @@ reads no more than what their event time is made of.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from functools import partial
 from threading import Thread
@@ -18,7 +18,7 @@ from backfill.runtime.batch.cells import cells_of_frame, width_us
 from backfill.runtime.batch.copies import without_copies
 from backfill.runtime.batch.handed_on import handed_on
 from backfill.runtime.batch.leaves import Leaves
-from backfill.runtime.batch.rebind import below_watermark, hides_arrival, rebind
+from backfill.runtime.batch.rebind import below_watermark, hides_arrival, is_state, rebind
 from backfill.runtime.catalyst import (
     analyzed,
     column_of,
@@ -30,7 +30,13 @@ from backfill.runtime.catalyst import (
     pruned,
     type_of,
 )
-from backfill.runtime.queries.logical_plan import columns_used_by, is_source, source_of
+from backfill.runtime.queries.logical_plan import (
+    columns_used_by,
+    event_times,
+    is_event_time,
+    is_source,
+    source_of,
+)
 from backfill.runtime.source.timestamp_columns import microseconds
 
 _AT_ONCE = 2
@@ -49,18 +55,54 @@ def hiding_nodes(plan: JavaObject) -> dict[str, str]:
 
 
 def measure(
-    plan: JavaObject, spark: SparkSession, leaves: Leaves, header: PlanHeader
+    plan: JavaObject,
+    spark: SparkSession,
+    leaves: Leaves,
+    header: PlanHeader,
+    *,
+    complete: bool = False,
 ) -> list[AtWatermark]:
     """The rows at each watermark of a query below which it is known when they arrived.
+
+    Args:
+        complete: whether the query writes in output mode complete.
 
     Raises:
         Exception: Spark's own, with what failed in a task.
     """
     # a stream's watermark goes by filtered rows
-    watermarks = [node for node in nodes_of(pruned(plan, spark)) if _measurable(node)]
-    watermarks = without_copies(watermarks, spark)
-    jobs = [partial(_at_watermark, node, spark, leaves, header) for node in watermarks]
+    found = list(_watermarks(pruned(plan, spark), complete=complete))
+    used = [node for node, dropped in found if not dropped]
+    # first: where the same rows are in two places, these count
+    nodes = without_copies([*used, *(node for node, dropped in found if dropped)], spark)
+    jobs = [
+        partial(_at_watermark, each, spark, leaves, header, any(each is node for node in used))
+        for each in nodes
+    ]
     return _at_once(jobs, spark)
+
+
+def _watermarks(
+    node: JavaObject, *, complete: bool, dropped: bool = False
+) -> Iterator[tuple[JavaObject, bool]]:
+    """The watermarks at which rows can be measured, and whether a stream drops those that arrive
+    after they have passed.
+    """
+    if _measurable(node):
+        yield node, dropped
+    for child in elements(node.children()):
+        drops = is_state(node) and _drops_late(node, child, complete=complete)
+        yield from _watermarks(child, complete=complete, dropped=dropped or drops)
+
+
+def _drops_late(node: JavaObject, child: JavaObject, *, complete: bool) -> bool:
+    """Whether Spark drops the rows of a child that come too late for a node with state: it goes by
+    columns that are event times, not by what is computed from them. An aggregation needs one among
+    its keys, and drops nothing in output mode complete.
+    """
+    if kind_of(node) == "Aggregate":
+        return not complete and any(map(is_event_time, elements(node.groupingExpressions())))
+    return bool(event_times(child))
 
 
 def _at_once(jobs: Sequence[Callable[[], AtWatermark]], spark: SparkSession) -> list[AtWatermark]:
@@ -116,7 +158,7 @@ def _measurable(node: JavaObject) -> bool:
 
 
 def _at_watermark(
-    node: JavaObject, spark: SparkSession, leaves: Leaves, header: PlanHeader
+    node: JavaObject, spark: SparkSession, leaves: Leaves, header: PlanHeader, uses_late: bool
 ) -> AtWatermark:
     time = node.eventTime().toAttribute()
     times = analyzed(frame_of(spark, node).select(column_of(spark, time)))
@@ -127,7 +169,8 @@ def _at_watermark(
         (column,) = read.columns
         cells = leaves.cells(read.source, column, read.present)
     sources = frozenset(_sources(nodes_of(node)))
-    return AtWatermark(sources, int(node.getDelayMs(node.delay())) * 1_000, cells)
+    delay_us = int(node.getDelayMs(node.delay())) * 1_000
+    return AtWatermark(sources, delay_us, cells, uses_late)
 
 
 def _cells_by_spark(

@@ -92,6 +92,7 @@ def prepare_spans(
     found: Bounded,
     *,
     used: Mapping[str, set[str]],
+    complete: bool = False,
 ) -> SpanRunner:
     """What runs the query of a streaming DataFrame, from where its branch ends; not begun.
 
@@ -102,6 +103,7 @@ def prepare_spans(
         header: the plan's.
         found: what its results depend on.
         used: the columns that it uses of each source that it reads.
+        complete: whether it writes in output mode complete.
     """
     committed = 0 if target.staged is None else target.staged.batch_id + 1
     run.tracker.add(
@@ -111,7 +113,7 @@ def prepare_spans(
         traits(found, header),
         count_rows=run.tracker.planned_rows,
     )
-    work = _Work(run, frame, target, header, found, committed=committed)
+    work = _Work(run, frame, target, header, found, committed=committed, complete=complete)
     return SpanRunner(run, target.query, work, planned_rows=run.tracker.planned_rows)
 
 
@@ -189,6 +191,7 @@ class _Work:
         found: Bounded,
         *,
         committed: int,
+        complete: bool,
     ):
         self._run = run
         self._target = target
@@ -196,6 +199,7 @@ class _Work:
         self._header = header
         self._found = found
         self._first = committed
+        self._complete = complete
         self._session = _session_of(frame, header.inputs.parallelism)
         self._plan = without_json(analyzed(frame), self._session)
         used = columns_used_by(self._plan, self._session)
@@ -261,7 +265,7 @@ class _Work:
         _log.info("the query %s: measuring when its rows arrived", query)
         reaches = found.sources.values()
         self._lags = Lags(
-            measure(self._plan, self._session, self._leaves, header),
+            measure(self._plan, self._session, self._leaves, header, complete=self._complete),
             self._bounds,
             steps=header.steps,
             read_end_us=header.inputs.read_end_us,

@@ -14,6 +14,7 @@ from backfill.runtime.queries.logical_plan import (
     HAND_ON_COLUMNS,
     STATE_OF_ONE_CHILD,
     event_times,
+    is_event_time,
     session_window,
 )
 from backfill.runtime.queries.state_size import Kept
@@ -72,7 +73,7 @@ class _State:
         columns, value = _columns_of_key(node), 0.0
         window = session_window(node)
         key = _bytes_of(each.dataType() for each in columns)
-        choices = [_since(rows, each, window) for each in columns if _is_event_time(each)]
+        choices = [_since(rows, each, window) for each in columns if is_event_time(each)]
         if kind == "Aggregate":
             value = _buffer_bytes(node) + (key if window is not None else 0)
         elif kind == "DeduplicateWithinWatermark":
@@ -93,7 +94,7 @@ class _State:
         sides = node.left(), node.right()
         for mine, other in ((0, 1), (1, 0)):
             side, rows = sides[mine], below[mine]
-            timed = [pair[mine] for pair in keys if any(_is_event_time(each) for each in pair)]
+            timed = [pair[mine] for pair in keys if any(is_event_time(each) for each in pair)]
             if not timed:
                 since = self._by_condition(side, sides[other], rows, condition)
             elif kind_of(timed[0]) == "AttributeReference":
@@ -165,12 +166,6 @@ def _forever(rows: KnownRows) -> dict[int, float]:
 
 def _later(since: Mapping[int, float], by_us: float) -> dict[int, float]:
     return {leaf: back_us + by_us for leaf, back_us in since.items()}
-
-
-def _is_event_time(column: JavaObject) -> bool:
-    return kind_of(column) == "AttributeReference" and column.metadata().contains(
-        "spark.watermarkDelayMs"
-    )
 
 
 def _copies(node: JavaObject) -> float:

@@ -198,6 +198,12 @@ def event_times(node: JavaObject) -> list[tuple[JavaObject, int]]:
     ]
 
 
+def is_event_time(expression: JavaObject) -> bool:
+    """Whether an expression is a column that is an event time."""
+    column = kind_of(expression) == "AttributeReference"
+    return bool(column and expression.metadata().contains(_DELAY))
+
+
 def session_window(node: JavaObject) -> JavaObject | None:
     """The session window by which an aggregation groups, if it does."""
     if kind_of(node) != "Aggregate":

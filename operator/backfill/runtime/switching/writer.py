@@ -378,9 +378,17 @@ class SwitchedWriter(ReplacedWriter):
 
     def _run_by_spans(self, query: Captured, found: Bounded) -> StreamingQuery:
         run, frame, target = self._run, self._df, query.target
-        runner = prepare_spans(run, frame, target, query.header, found, used=query.used)
+        mode = self._target.output_mode.lower()
+        runner = prepare_spans(
+            run,
+            frame,
+            target,
+            query.header,
+            found,
+            used=query.used,
+            complete=mode == "complete",
+        )
         view = BatchQuery(self._target.query_name, run)
-        changes = self._target.output_mode.lower() != "append"
         run.started(
             StartedQuery(
                 target.query,
@@ -390,7 +398,7 @@ class SwitchedWriter(ReplacedWriter):
                 frame,
                 view,
                 runner,
-                changes=changes,
+                changes=mode != "append",
             )
         )
         runner.start()

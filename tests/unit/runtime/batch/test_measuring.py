@@ -22,8 +22,8 @@ def three_watermarks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_gateway", None)  # other tests of this process have a Spark
     nodes = [SimpleNamespace(number=number) for number in range(3)]
     monkeypatch.setattr(measuring, "pruned", lambda _plan, _spark: None)
-    monkeypatch.setattr(measuring, "nodes_of", lambda _plan: nodes)
-    monkeypatch.setattr(measuring, "_measurable", lambda _node: True)
+    found = [(node, True) for node in nodes]
+    monkeypatch.setattr(measuring, "_watermarks", lambda _plan, complete: found)
     monkeypatch.setattr(measuring, "without_copies", lambda nodes, _spark: nodes)
 
 
