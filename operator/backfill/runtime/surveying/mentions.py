@@ -4,14 +4,25 @@ Nothing is called: only what is known before the function runs is looked at.
 """
 
 import functools
+import sys
 from collections.abc import Iterator, Mapping
-from itertools import chain
-from types import CodeType, FunctionType, MethodType, ModuleType
+from contextlib import suppress
+from types import (
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 _MOST_PARTS = 64
 """Parts that a list or a mapping may have: a larger one is data."""
 _LIBRARIES = {"py4j", "pyspark"}
+_BUILT_IN = (GetSetDescriptorType, MemberDescriptorType)
+_FOREIGN = _LIBRARIES | sys.stdlib_module_names
+"""Modules whose classes have no texts of the program."""
 _TEXTS = (str, tuple, list, set, frozenset, dict)
 """What may be or have texts."""
 
@@ -19,7 +30,8 @@ _TEXTS = (str, tuple, list, set, frozenset, dict)
 def mentioned(function: Any) -> Iterator[str]:
     """Words in the texts of a function and of those within it: in their code and defaults, and in
     what they refer to in their module and in the functions around them; also in the arguments of a
-    partial function, and in the attributes and methods of an object.
+    partial function, and in the attributes and methods of an object and of its
+    base classes.
     """
     seen: dict[int, Any] = {}
     pending = [*_reversed(_of_object(function)), function]
@@ -28,54 +40,82 @@ def mentioned(function: Any) -> Iterator[str]:
         if id(value) in seen:
             continue
         seen[id(value)] = value  # kept, so that nothing else has its identity
-        if isinstance(value, str):
-            yield from (word.strip("`'\"(),;") for word in value.split())
+        if _is(value, str):
+            yield from (word.strip("`'\"(),;") for word in str.split(value))
         else:
             pending += _reversed(_parts(value))  # so that the first is the next
 
 
 def _reversed(values: Iterator[Any]) -> list[Any]:
-    return list(values)[::-1]
+    found: list[Any] = []
+    with suppress(Exception):  # of the program's own kinds of lists and mappings
+        found.extend(values)
+    return found[::-1]
+
+
+def _is(value: Any, *kinds: type) -> bool:
+    """Like ``isinstance``, without asking the value: a proxy may raise anything."""
+    return issubclass(type(value), kinds)
 
 
 def _parts(value: Any) -> Iterator[Any]:
     """What a value refers to that may be a text or lead to one."""
-    if str(getattr(value, "__module__", "")).partition(".")[0] in _LIBRARIES:
+    if _top(value.__module__ if _is(value, FunctionType) else type(value)) in _LIBRARIES:
         return
-    match value:
-        case functools.partial():
-            yield from (value.func, *value.args, *value.keywords.values())
-            yield from _of_object(value.func)
-        case MethodType():
-            yield value.__func__
-            yield from _of_object(value.__self__)
-        case FunctionType():
-            yield from _of_function(value)
-        case dict() if len(value) <= _MOST_PARTS:
-            yield from chain(value.keys(), value.values())
-        case tuple() | list() | set() | frozenset() if len(value) <= _MOST_PARTS:
+    if _is(value, functools.partial):
+        yield from (value.func, *value.args, *value.keywords.values())
+        yield from _of_object(value.func)
+    elif _is(value, MethodType):
+        yield value.__func__
+        yield from _of_object(value.__self__)
+    elif _is(value, FunctionType):
+        yield from _of_function(value)
+    elif _is(value, dict, tuple, list, set, frozenset):
+        if len(value) <= _MOST_PARTS:
             yield from value
-        case type() | ModuleType() | dict() | tuple() | list() | set() | frozenset():
-            return
-        case _:
-            yield from _attributes(getattr(value, "__dict__", {}))
+            yield from value.values() if _is(value, dict) else ()
+    elif not _is(value, type, ModuleType):
+        yield from _attributes(_own(value))
+
+
+def _top(of: Any) -> str:
+    """The top-level module of a name of a module, or of a class."""
+    return str(vars(of).get("__module__") if _is(of, type) else of).partition(".")[0]
 
 
 def _of_object(value: Any) -> Iterator[Any]:
-    """The attributes and methods of an object that is called, or whose method is."""
-    if isinstance(value, FunctionType | MethodType | functools.partial | type):
+    """The attributes and methods of an object that is called, or whose method is, and the functions
+    that it keeps, as a decorator does.
+    """
+    if _is(value, FunctionType, MethodType, functools.partial, type):
         return
-    for name, method in vars(type(value)).items():
-        if isinstance(method, FunctionType) and (name == "__call__" or not _is_special(name)):
-            yield method
-    yield from _attributes(vars(type(value)))
-    yield from _attributes(getattr(value, "__dict__", {}))
+    kinds = [each for each in type(value).__mro__ if _top(each) not in _FOREIGN]
+    for kind in kinds:
+        for name, method in vars(kind).items():
+            if _is(method, FunctionType) and (name == "__call__" or not _is_special(name)):
+                yield method
+    for values in (*map(vars, kinds), own := _own(value)):
+        yield from _attributes(values)
+    for name, kept in own.items():
+        if _is(kept, FunctionType, MethodType, functools.partial) and (
+            name == "__wrapped__" or not _is_special(name)
+        ):
+            yield kept
+
+
+def _own(value: Any) -> Mapping[str, Any]:
+    """The attributes of an object itself, without calling anything of its own."""
+    for kind in type(value).__mro__:
+        found = vars(kind).get("__dict__")
+        if found is not None:
+            return found.__get__(value) if _is(found, *_BUILT_IN) else {}
+    return {}
 
 
 def _attributes(values: Mapping[str, Any]) -> Iterator[Any]:
     """The texts among attributes: objects may lead anywhere."""
     for name, value in values.items():
-        if not _is_special(name) and isinstance(value, _TEXTS):
+        if not _is_special(name) and _is(value, *_TEXTS):
             yield value
 
 
@@ -94,8 +134,9 @@ def _of_function(function: FunctionType) -> Iterator[Any]:
     module, pending = function.__globals__, [function.__code__]
     while pending:
         code = pending.pop()
-        pending += (each for each in code.co_consts if isinstance(each, CodeType))
-        yield from (each for each in code.co_consts if isinstance(each, str | tuple | frozenset))
+        pending += (each for each in code.co_consts if _is(each, CodeType))
+        yield from (each for each in code.co_consts if _is(each, str, tuple, frozenset))
+        value: Any
         for value in map(module.get, code.co_names):
-            if not isinstance(value, FunctionType) or value.__globals__ is module:
+            if not _is(value, FunctionType) or value.__globals__ is module:
                 yield value

@@ -102,6 +102,38 @@ class WithConstants:
         batch.writeTo(self.table).append()
 
 
+class Base:
+    kept_in = "lake.sales.plays"
+
+    def __call__(self, batch: Any, number: int) -> None:
+        self.write(batch)
+
+    def write(self, batch: Any) -> None:
+        batch.writeTo("lake.sales.skips").append()
+
+
+class WithBase(Base):
+    pass
+
+
+class Further(WithBase):
+    def write(self, batch: Any) -> None:
+        batch.writeTo(self.kept_in).append()
+
+
+class Retried:
+    """A decorator that is a class."""
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self.function = function
+
+    def __call__(self, batch: Any, number: int) -> None:
+        self.function(batch)
+
+    def run(self, batch: Any, number: int) -> None:
+        self(batch, number)
+
+
 class WithTexts:
     def __call__(self, batch: Any, number: int) -> None:
         self._write(batch)
@@ -131,6 +163,12 @@ class WithTexts:
         Writer(TABLE).write,
         WithConstants(),
         WithTexts(),
+        WithBase(),
+        WithBase().write,
+        Further(),
+        Retried(written),
+        Retried(Writer(TABLE).write).run,
+        functools.lru_cache(written),
         lambda batch, number: append(batch, number, "lake.sales.plays"),
     ],
 )
@@ -167,6 +205,62 @@ def test_what_refers_to_itself_is_looked_at_once() -> None:
         write(loop, number)
 
     assert list(mentioned(write)) == [TABLE]
+
+
+class Proxy:
+    """Stands for an object that exists only while something runs, as those of Flask do."""
+
+    def __init__(self, name: str) -> None:
+        object.__setattr__(self, "_name", name)
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(f"no object for {name}")
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise RuntimeError("no object")
+
+    def __call__(self, batch: Any, number: int) -> None:
+        batch.writeTo("lake.sales.plays").append()
+
+
+class WithoutDictionary:
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        return None
+
+
+class Lazy(dict[str, str]):
+    def __len__(self) -> int:
+        raise ValueError("not loaded yet")
+
+
+class LazyValues(dict[str, str]):
+    def values(self) -> Any:
+        raise ValueError("not loaded yet")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: Proxy("a"), WithoutDictionary, Lazy, lambda: LazyValues(a="b")],
+    ids=["proxy", "no dictionary", "no length", "no values"],
+)
+def test_what_cannot_be_looked_at_is_skipped(make: Callable[[], Any]) -> None:
+    value = make()  # not a parameter, since pytest could not look at it either
+    parts = [value, TABLE]
+
+    def write(batch: Any, number: int) -> None:
+        value(batch, parts)
+
+    found = [
+        set(mentioned(each)) for each in (write, functools.partial(append, value, table=TABLE))
+    ]
+    assert all(TABLE in each for each in found)
+
+
+def test_the_function_itself_may_be_a_proxy() -> None:
+    found = set(mentioned(Proxy("lake.sales.skips")))
+    assert found == {TABLE, "lake.sales.skips"}
 
 
 def test_builtins_and_classes_have_no_texts() -> None:
