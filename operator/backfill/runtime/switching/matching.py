@@ -243,7 +243,7 @@ def reason_to_leave_out(
     target: Target, outputs: Sequence[Output], ignored: Iterable[str]
 ) -> str | None:
     """Why a query of the application is not run; None if it is run."""
-    if target.identities & set(ignored):
+    if _plain(target.identities) & _plain(ignored):
         return "it is listed in spec.ignoredQueries"
     if target.format in _KEEP_NOTHING and _named(target, outputs) is None:
         return (
@@ -424,10 +424,15 @@ def without_partitions(place: str) -> str:
 
 def is_left_out(place: str, ignored: Iterable[str]) -> bool:
     """Whether writes to a table, topic or path are left out, by its name or the last part of it."""
-    return bool({place, last_part(place)} & set(ignored))
+    return bool(_plain((place, last_part(place))) & _plain(ignored))
 
 
 def last_part(place: str) -> str:
     """The last part of a table's or topic's name or of a path."""
-    name = place.replace("`", "").rstrip("/")
+    (name,) = _plain((place,))
     return name.rpartition("/")[2] if "/" in name else name.rpartition(".")[2]
+
+
+def _plain(places: Iterable[str]) -> set[str]:
+    """Names of tables without quotation marks, and paths without a slash at the end."""
+    return {place.replace("`", "").rstrip("/") for place in places}

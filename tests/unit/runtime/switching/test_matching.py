@@ -12,6 +12,7 @@ from backfill.runtime.switching.matching import (
     check_function,
     check_same_cluster,
     check_same_topic,
+    is_left_out,
     kafka_sources,
     match_output,
     match_write,
@@ -246,6 +247,28 @@ def test_a_write_of_a_batch_to_no_output_is_refused_with_its_name_and_what_to_do
         "name audit.log in spec.ignoredQueries",
     ]
     assert all(word in str(error.value) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("place", "ignored"),
+    [
+        ("audit.log", "audit.log"),
+        ("audit.log", "log"),
+        ("`audit`.`log`", "audit.log"),
+        ("`audit.log`", "audit.log"),
+        ("audit.log", "`audit`.`log`"),
+        ("`audit`.`log`", "`audit`.`log`"),
+        ("s3://lake/log/", "s3://lake/log"),
+        ("s3://lake/log", "s3://lake/log/"),
+    ],
+)
+def test_a_place_is_left_out_however_its_name_is_quoted(place: str, ignored: str) -> None:
+    assert is_left_out(place, (ignored,))
+    assert reason_to_leave_out(Target(table=place), OUTPUTS, (place,))
+    if ignored != "log":
+        assert reason_to_leave_out(Target(table=place), OUTPUTS, (ignored,))
+    assert not is_left_out(place, ("audit", "reports.log", "query"))
+    assert reason_to_leave_out(Target(table=place), OUTPUTS, ("audit", "reports.log")) is None
 
 
 @pytest.mark.parametrize(
