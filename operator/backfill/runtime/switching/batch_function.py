@@ -341,7 +341,8 @@ class BatchFunction:
         return branch
 
     def _left_out(self, place: str) -> bool:
-        return is_left_out(place, self.run.settings.ignored_queries)
+        settings = self.run.settings
+        return is_left_out(place, settings.ignored_queries, settings.outputs)
 
     def finish(self) -> None:
         """Stages outputs that nothing has written, without rows, once all queries have committed

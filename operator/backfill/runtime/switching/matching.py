@@ -422,8 +422,12 @@ def without_partitions(place: str) -> str:
     return _PARTITIONS.sub("", place)
 
 
-def is_left_out(place: str, ignored: Iterable[str]) -> bool:
-    """Whether writes to a table, topic or path are left out, by its name or the last part of it."""
+def is_left_out(place: str, ignored: Iterable[str], outputs: Sequence[Output] = ()) -> bool:
+    """Whether writes to a table, topic or path are left out, by its name or the last part of it.
+    The table of an output is not: a query may have the same name, or a table elsewhere.
+    """
+    if any(same_table(output.table, place) for output in outputs):
+        return False
     return bool(_plain((place, last_part(place))) & _plain(ignored))
 
 

@@ -271,6 +271,12 @@ def test_a_place_is_left_out_however_its_name_is_quoted(place: str, ignored: str
     assert reason_to_leave_out(Target(table=place), OUTPUTS, ("audit", "reports.log")) is None
 
 
+@pytest.mark.parametrize("place", ["default.play_errors", "`lake`.`default`.`play_errors`"])
+def test_the_table_of_an_output_is_not_left_out_because_a_query_has_its_name(place: str) -> None:
+    assert not is_left_out(place, ("play_errors",), OUTPUTS)
+    assert is_left_out("staging.play_errors", ("play_errors",), OUTPUTS)
+
+
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [

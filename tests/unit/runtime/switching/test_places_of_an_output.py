@@ -1,5 +1,9 @@
 """What functions of ``foreachBatch`` may write through one output."""
 
+import threading
+from types import SimpleNamespace
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
@@ -8,7 +12,7 @@ from backfill.api.errors import UnsupportedProgram
 from backfill.api.output import Output
 from backfill.api.spec import Window
 from backfill.runtime.sink import SinkSettings
-from backfill.runtime.switching.batch_function import _Branch
+from backfill.runtime.switching.batch_function import BatchFunction, Destination, _Branch
 
 
 @pytest.fixture
@@ -46,3 +50,15 @@ def test_one_topic_may_be_written_several_times(branch: _Branch) -> None:
     branch.is_for("prod.alerts", (), records=True)
     with pytest.raises(UnsupportedProgram, match=r"writes both prod\.alerts and dev\.alerts"):
         branch.is_for("dev.alerts", (), records=True)
+
+
+def test_an_ignored_query_with_the_name_of_an_outputs_table_does_not_ignore_its_rows(
+    branch: _Branch,
+) -> None:
+    function: Any = BatchFunction.__new__(BatchFunction)
+    outputs = (Output(name="result", table="lake.raw.alerts"),)
+    settings = SimpleNamespace(outputs=outputs, ignored_queries=("alerts",))
+    function.run, function.query = SimpleNamespace(settings=settings), "send"
+    function._lock, function._branches = threading.Lock(), {"result": branch}
+    assert function.branch(Destination("lake.raw.alerts", "write")) is branch
+    assert function.branch(Destination("staging.alerts", "write")) is None
