@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import HourTransform
-from pyiceberg.types import StringType
+from pyiceberg.types import NestedField, StringType
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -280,6 +281,34 @@ def test_columns_that_kafka_ignores_stay_in_a_state_that_is_handed_over(
     stream.add(BATCHES)
     live = program(stream.read()).writeStream.option("checkpointLocation", str(stream.checkpoint))
     live.format("noop").trigger(availableNow=True).start().awaitTermination()
+
+
+RECORDS = Schema(
+    NestedField(1, "key", StringType()),
+    NestedField(2, "value", StringType()),
+    NestedField(3, "topic", StringType()),
+    NestedField(4, "at", StringType()),
+)
+
+
+def test_a_record_has_what_kafka_would_get(spark: SparkSession) -> None:
+    """Spark takes the columns of a record by their exact names, and the first of several."""
+    output = Output(name="alerts", table="lake.raw.alerts")
+
+    def sent(*names: str, whole: bool = False) -> dict[str, str]:
+        frame = spark.createDataFrame([tuple(map(str, range(len(names))))]).toDF(*names)
+        rows = record_rows(frame, "alerts", output, RECORDS, "a query", whole=whole)
+        return {name: value for name, value in rows.first().asDict().items() if name[0] != "_"}
+
+    for names, record in {
+        ("Key", "value", "AT"): {"value": "1", "AT": "2"},
+        ("Value", "at", "value", "more", "More"): {"at": "1", "value": "2"},
+        ("value", "value", "Topic"): {"value": "0"},
+        ("key", "value", "topic", "n", "n"): {"key": "0", "value": "1"},
+    }.items():
+        assert sent(*names) == sent(*names, whole=True) == {**record, "topic": "alerts"}
+    with pytest.raises(UnsupportedProgram, match="several columns at, which the table lake"):
+        sent("value", "at", "AT")
 
 
 def _failing_at_first(column: str) -> Column:

@@ -5,6 +5,8 @@ The columns have the names that Spark's Kafka sink takes a record from: ``key``,
 ``timestampColumn`` is such a column, since a record that is sent has no time of its own.
 """
 
+from collections.abc import Container, Sequence
+
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, NestedField
 from pyspark.sql import Column, DataFrame
@@ -18,6 +20,8 @@ from backfill.runtime.sink import LEFT_OUT
 VALUE, TOPIC = "value", "topic"
 _CONTENT = ("key", VALUE, "headers")
 """What a record consists of. None of it may be lost."""
+_RECORD = (*_CONTENT, TOPIC, "partition")
+"""What Spark's sink takes, by exactly these names."""
 
 
 def record_rows(
@@ -42,7 +46,8 @@ def record_rows(
         query: what writes, in words, with a comma if the sentence needs one.
 
     Raises:
-        UnsupportedProgram: there is no ``value``, or the table has none.
+        UnsupportedProgram: there is no ``value``, the table has none, or it is unknown which column
+            is the table's.
     """
     there = {field.name.lower(): field for field in schema.fields}
     if VALUE not in frame.columns:
@@ -52,22 +57,41 @@ def record_rows(
         )
     if VALUE not in there:
         raise _no_table_of_records(output, query)
-    kept = [name for name in frame.columns if name in _CONTENT or name.lower() in there]
+    kept = _kept(frame.columns, there)
     if topic is not None:
-        kept = [name for name in kept if name != TOPIC]
-    elif TOPIC in frame.columns and TOPIC not in kept:
+        kept = {place: name for place, name in kept.items() if name != TOPIC}
+    elif TOPIC in frame.columns and TOPIC not in kept.values():
         raise _no_column_topic(output, query)
-    if whole:
+    lower = [name.lower() for name in kept.values()]
+    if (repeated := next((name for name in lower if lower.count(name) > 1), None)) is not None:
+        raise _repeated(output, query, repeated)
+    names = list(kept.values())
+    if whole or len({name.lower() for name in frame.columns}) < len(frame.columns):
         # by their places, since several of those that are left out may have the same name
-        kept = [
-            name if name in kept else f"{LEFT_OUT}{place}"
-            for place, name in enumerate(frame.columns)
-        ]
-        frame = frame.toDF(*kept)
-    rows = [_written(frame, name, there) for name in kept]
+        every = [kept.get(place, f"{LEFT_OUT}{place}") for place in range(len(frame.columns))]
+        frame, names = frame.toDF(*every), every if whole else names
+    rows = [_written(frame, name, there) for name in names]
     if topic is not None and TOPIC in there:
         rows.append(F.lit(topic).alias(TOPIC))
     return frame.select(rows)
+
+
+def _kept(names: Sequence[str], there: Container[str]) -> dict[int, str]:
+    """By their places, the columns that are written. ``there`` has those of the table, in lower
+    case.
+
+    To Spark's sink, only columns with exactly these names are parts of a record, and of several
+    with the same name the first one.
+    """
+    kept: dict[int, str] = {}
+    for place, name in enumerate(names):
+        if name in _RECORD:
+            written = (name in _CONTENT or name in there) and name not in names[:place]
+        else:
+            written = name.lower() in there and name.lower() not in _RECORD
+        if written:
+            kept[place] = name
+    return kept
 
 
 def _written(frame: DataFrame, name: str, there: dict[str, NestedField]) -> Column:
@@ -77,6 +101,17 @@ def _written(frame: DataFrame, name: str, there: dict[str, NestedField]) -> Colu
     if text and field is not None and isinstance(field.field_type, BinaryType):
         return column.cast("binary").alias(name)
     return column
+
+
+def _repeated(output: Output, query: str, name: str) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        Problem(
+            "spec.outputs",
+            f"{query} gives records with several columns {name}, which the table {output.table} of"
+            f" output {output.name} has once",
+            "give them different names",
+        )
+    )
 
 
 def _no_table_of_records(output: Output, query: str) -> UnsupportedProgram:
