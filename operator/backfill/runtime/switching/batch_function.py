@@ -36,6 +36,7 @@ from backfill.runtime.switching.late_writes import (
     record_lost_rows,
 )
 from backfill.runtime.switching.matching import (
+    has_table,
     is_left_out,
     last_part,
     match_write,
@@ -330,6 +331,8 @@ class BatchFunction:
         output = match_write(place, destination.how, self.query, settings.outputs)
         if place != destination.place:
             raise _a_partition(destination, place)
+        if has_table(place, output):  # which another place with the output's name is not
+            place = output.table
         with self._lock:
             branch = self._branches.get(output.name)
             if branch is None:

@@ -220,23 +220,52 @@ def static_table(written: str, tables: Sequence[str]) -> str | None:
     Raises:
         UnsupportedProgram: there are several.
     """
-    name = written.replace("`", "")
-    for found in (
-        [table for table in tables if table == name],
-        [table for table in tables if table.lower() == name.lower()],
-        [table for table in tables if same_table(table, written)],
-    ):
-        if len(found) > 1:
-            raise UnsupportedProgram(
-                Problem(
-                    "spec.staticTables",
-                    f"the application reads the table {written}, which may be {' or '.join(found)}",
-                    "list one of them, or let the application write the name that is listed",
-                )
+    found = _meant(written, tables)
+    if len(found) > 1:
+        raise UnsupportedProgram(
+            Problem(
+                "spec.staticTables",
+                f"the application reads the table {written}, which may be {' or '.join(found)}",
+                "list one of them, or let the application write the name that is listed",
             )
-        if found:
-            return found[0]
-    return None
+        )
+    return found[0] if found else None
+
+
+def _meant(written: str, tables: Iterable[str]) -> list[str]:
+    """The tables that the application's name may mean: the one that has it, else those that have it
+    in another case, else those that have it without their catalog.
+    """
+    name, known = written.replace("`", ""), list(tables)
+    return next(
+        filter(
+            None,
+            (
+                [table for table in known if table == name],
+                [table for table in known if table.lower() == name.lower()],
+                [table for table in known if same_table(table, written)],
+            ),
+        ),
+        [],
+    )
+
+
+def _with_table(written: str, outputs: Sequence[Output]) -> Output | None:
+    """The output whose table the application's name means; None if there is none.
+
+    Raises:
+        UnsupportedProgram: there are several.
+    """
+    found = _meant(written, (output.table for output in outputs))
+    if len(found) > 1:
+        raise UnsupportedProgram(
+            Problem(
+                "spec.outputs",
+                f"the application writes the table {written}, which may be {' or '.join(found)}",
+                "let the application write its name with the catalog, or run a Backfill for each",
+            )
+        )
+    return next((output for output in outputs if output.table in found), None)
 
 
 def reason_to_leave_out(
@@ -282,10 +311,9 @@ def _named(target: Target, outputs: Sequence[Output]) -> Output | None:
     for output in outputs:
         if output.name == target.query_name:
             return output
-    for output in outputs:
-        if target.table and same_table(output.table, target.table):
-            return output
     written = target.table or ""
+    if (of_table := _with_table(written, outputs)) is not None:
+        return of_table
     elsewhere = "." in written and "/" not in written and not target.writes_files
     places = [place for place in (target.topic, "" if elsewhere else written) if place]
     names = {name for place in places for name in (place, last_part(place))}
@@ -396,9 +424,8 @@ def match_write(place: str, how: str, query: str, outputs: Sequence[Output]) -> 
     Raises:
         UnsupportedProgram: there is none.
     """
-    for output in outputs:
-        if same_table(output.table, place):
-            return output
+    if (of_table := _with_table(place, outputs)) is not None:
+        return of_table
     for name in (place, last_part(place), query):
         for output in outputs:
             if output.name == name:
@@ -409,6 +436,11 @@ def match_write(place: str, how: str, query: str, outputs: Sequence[Output]) -> 
         " spec.ignoredQueries to leave these writes out"
     )
     raise UnsupportedProgram(Problem("spec.outputs", message, fix))
+
+
+def has_table(place: str, output: Output) -> bool:
+    """Whether a place is the table of an output."""
+    return _with_table(place, (output,)) is not None
 
 
 def same_place(one: str, other: str) -> bool:
@@ -426,7 +458,7 @@ def is_left_out(place: str, ignored: Iterable[str], outputs: Sequence[Output] = 
     """Whether writes to a table, topic or path are left out, by its name or the last part of it.
     The table of an output is not: a query may have the same name, or a table elsewhere.
     """
-    if any(same_table(output.table, place) for output in outputs):
+    if _with_table(place, outputs) is not None:
         return False
     return bool(_plain((place, last_part(place))) & _plain(ignored))
 

@@ -271,6 +271,37 @@ def test_a_place_is_left_out_however_its_name_is_quoted(place: str, ignored: str
     assert reason_to_leave_out(Target(table=place), OUTPUTS, ("audit", "reports.log")) is None
 
 
+TWINS = (
+    Output(name="copies", table="archive.default.plays"),
+    Output(name="plays", table="lake.default.plays"),
+    Output(name="cased", table="lake.default.Plays"),
+)
+
+
+@pytest.mark.parametrize(
+    ("place", "table"),
+    [
+        ("lake.default.plays", "lake.default.plays"),
+        ("lake.default.Plays", "lake.default.Plays"),
+        ("`archive`.`default`.`plays`", "archive.default.plays"),
+        ("ARCHIVE.default.PLAYS", "archive.default.plays"),
+    ],
+)
+def test_of_tables_with_similar_names_the_one_that_is_written_is_meant(
+    place: str, table: str
+) -> None:
+    assert match_write(place, "write.save", "q", TWINS).table == table
+    assert match_output(Target(table=place), TWINS, {}).table == table
+
+
+def test_a_table_that_may_be_that_of_several_outputs_is_refused() -> None:
+    with pytest.raises(UnsupportedProgram, match=r"may be archive\.default\.plays or lake"):
+        match_write("default.plays", "write.save", "q", TWINS)
+    with pytest.raises(UnsupportedProgram, match="write its name with the catalog"):
+        match_output(Target(table="default.plays"), TWINS, {})
+    assert match_output(Target(query_name="plays", table="default.plays"), TWINS, {}) is TWINS[1]
+
+
 @pytest.mark.parametrize("place", ["default.play_errors", "`lake`.`default`.`play_errors`"])
 def test_the_table_of_an_output_is_not_left_out_because_a_query_has_its_name(place: str) -> None:
     assert not is_left_out(place, ("play_errors",), OUTPUTS)

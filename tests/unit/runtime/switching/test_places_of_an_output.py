@@ -2,7 +2,7 @@
 
 import threading
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -52,13 +52,30 @@ def test_one_topic_may_be_written_several_times(branch: _Branch) -> None:
         branch.is_for("dev.alerts", (), records=True)
 
 
+def _function(branch: _Branch, *ignored: str) -> BatchFunction:
+    function: Any = BatchFunction.__new__(BatchFunction)
+    settings = SimpleNamespace(outputs=(branch.output,), ignored_queries=ignored)
+    function.run, function.query = SimpleNamespace(settings=settings), "send"
+    function._lock, function._branches = threading.Lock(), {branch.output.name: branch}
+    return cast(BatchFunction, function)
+
+
+@pytest.mark.parametrize("table", ["raw.alerts", "lake.raw.alerts", "`raw`.alerts"])
+@pytest.mark.parametrize("copy", ["archive.raw.alerts", "other.alerts"])
+def test_a_copy_elsewhere_is_not_the_outputs_table(branch: _Branch, table: str, copy: str) -> None:
+    """Otherwise the output would have the rows of both."""
+    for places in ((table, copy), (copy, table)):
+        branch._place = None
+        function = _function(branch)
+        assert function.branch(Destination(places[0], "write")) is branch
+        with pytest.raises(UnsupportedProgram, match="has the name of both"):
+            function.branch(Destination(places[1], "write"))
+
+
 def test_an_ignored_query_with_the_name_of_an_outputs_table_does_not_ignore_its_rows(
     branch: _Branch,
 ) -> None:
-    function: Any = BatchFunction.__new__(BatchFunction)
-    outputs = (Output(name="result", table="lake.raw.alerts"),)
-    settings = SimpleNamespace(outputs=outputs, ignored_queries=("alerts",))
-    function.run, function.query = SimpleNamespace(settings=settings), "send"
-    function._lock, function._branches = threading.Lock(), {"result": branch}
+    branch.output = Output(name="result", table="lake.raw.alerts")
+    function = _function(branch, "alerts")
     assert function.branch(Destination("lake.raw.alerts", "write")) is branch
     assert function.branch(Destination("staging.alerts", "write")) is None
