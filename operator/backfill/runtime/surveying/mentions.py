@@ -41,7 +41,9 @@ def mentioned(function: Any) -> Iterator[str]:
             continue
         seen[id(value)] = value  # kept, so that nothing else has its identity
         if _is(value, str):
-            yield from (word.strip("`'\"(),;") for word in str.split(value))
+            # others are no names, and half a character cannot be sent
+            words = (word for word in str.split(value) if word.isprintable())
+            yield from (word.strip("`'\"(),;") for word in words)
         else:
             pending += _reversed(_parts(value))  # so that the first is the next
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from backfill.protocol.survey import SurveyedQuery
 from backfill.runtime.surveying.mentions import mentioned
 
 TABLE = "lake.sales.plays"
@@ -261,6 +262,16 @@ def test_what_cannot_be_looked_at_is_skipped(make: Callable[[], Any]) -> None:
 def test_the_function_itself_may_be_a_proxy() -> None:
     found = set(mentioned(Proxy("lake.sales.skips")))
     assert found == {TABLE, "lake.sales.skips"}
+
+
+def test_texts_that_cannot_be_sent_are_no_names() -> None:
+    def write(batch: Any, number: int) -> None:
+        print("[\ud800-\udfff] \x00.\x1b lake.größe.plays")
+
+    query = SurveyedQuery(mentions=tuple(mentioned(write)))
+    assert SurveyedQuery.model_validate_json(query.model_dump_json()).mentions == (
+        "lake.größe.plays",
+    )
 
 
 def test_builtins_and_classes_have_no_texts() -> None:
