@@ -14,9 +14,12 @@ traces have none.
 """
 
 
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_CONTROLS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 """Characters that steer a terminal, or turn the order of those after them. Tabs and line breaks are
-none.
+none. Also halves of characters, which cannot be written as UTF-8: a program may have them from JSON
+or from names of files.
 """
 
 

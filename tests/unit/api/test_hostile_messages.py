@@ -203,3 +203,11 @@ def test_errors_and_what_is_printed_are_without_them() -> None:
     printed = io.StringIO()
     RedactedText(printed, HIDDEN).write(f"Traceback {SECRET}\n")
     assert printed.getvalue() == "Traceback ***\n"
+
+
+def test_half_of_a_character_is_shown_and_keeps_no_report_from_being_written() -> None:
+    """A program may repeat one from JSON in its error."""
+    half = json.loads('"no user \\ud83d"')
+    message = TypeAdapter(Message).validate_python(f"{half}, \U0001f600")
+    assert message == "no user \\ud83d, \U0001f600"
+    assert TypeAdapter(Message).validate_json(TypeAdapter(Message).dump_json(message)) == message
