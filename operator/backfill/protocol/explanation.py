@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from backfill.api.base import Model
+from backfill.api.base import Message, Model
 from backfill.api.status import ChangingMode, HowRun
 
 EXPLANATION_FILE = "explanation.json"
@@ -45,5 +45,5 @@ class Explanation(Model):
     """The queries, in the order in which they start."""
     reason: Literal["", "UnsupportedProgram", "ApplicationFailed"] = ""
     """Why there is no answer, in one CamelCase word; otherwise empty."""
-    message: str = ""
+    message: Message = ""
     """The same in words, with a line for each problem."""

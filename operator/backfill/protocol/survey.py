@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from backfill.api.base import Model
+from backfill.api.base import Message, Model
 
 SURVEY_FILE = "survey.json"
 """File with the survey, in the channel's directory."""
@@ -102,5 +102,5 @@ class Survey(Model):
     """
     reason: Literal["", "UnsupportedProgram", "ApplicationFailed"] = ""
     """Why there is no answer, in one CamelCase word; otherwise empty."""
-    message: str = ""
+    message: Message = ""
     """The same in words, with a line for each problem."""

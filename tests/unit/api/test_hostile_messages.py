@@ -17,6 +17,8 @@ from backfill.api.field_types import TableName
 from backfill.api.redaction import RedactedText, redact, redactor
 from backfill.api.status import Comparison
 from backfill.controller.manager.log_format import JsonFormatter, TextFormatter
+from backfill.protocol.explanation import Explanation
+from backfill.protocol.survey import Survey
 
 pytestmark = pytest.mark.hostile
 
@@ -210,4 +212,6 @@ def test_half_of_a_character_is_shown_and_keeps_no_report_from_being_written() -
     half = json.loads('"no user \\ud83d"')
     message = TypeAdapter(Message).validate_python(f"{half}, \U0001f600")
     assert message == "no user \\ud83d, \U0001f600"
-    assert TypeAdapter(Message).validate_json(TypeAdapter(Message).dump_json(message)) == message
+    for answer in (Survey(message=half), Explanation(message=half)):
+        written = answer.model_dump_json()
+        assert type(answer).model_validate_json(written).message == "no user \\ud83d"
