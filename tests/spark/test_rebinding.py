@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable
+from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from captured_streams import streams
+from captured_streams import Read, over_batch, streams
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -122,3 +124,64 @@ def test_casts_of_times_are_free_where_they_change_only_the_type(
     values = [each.child() for each in elements(analyzed(result).expressions())]
     kinds = [kind_of(values[0]), kind_of(elements(values[1].children())[1])]
     assert ("Cast" in kinds) == (zone != "UTC")
+
+
+_JOINS = (
+    ("inner", "date_trunc('hour', u) = date_trunc('hour', u2)", "true"),
+    ("inner", "nullif(k + 1, 2) = nullif(k2 + 1, 2) and k + 2 = k2 + 2", "true"),
+    ("inner", "if(x > 5, k, null) = if(x2 > 5, k2, null) and k = k2", "true"),
+    ("left", "k = nullif(k2, 1)", "true"),
+    ("left", "k = nullif(k2, 1)", "x2 > 2"),
+    ("right", "nullif(k, 1) = k2", "true"),
+    ("full", "(k = k2 and x > 5) or (x2 > 5 and k2 = k)", "true"),
+    ("full", "k = k2", "x > 2"),
+)
+"""Their types, keys, and conditions above, by which Spark makes other joins of outer ones."""
+
+
+def joined_by_nullable_keys(read: Read) -> DataFrame:
+    """The rows that joins give, with the number of the join."""
+    left = read("events").withWatermark("t", "1 minute")
+    right = read("events").withWatermark("t", "1 minute")
+    right = right.select(*(F.col(name).alias(f"{name}2") for name in right.columns))
+    near = "t2 between t - interval 1 hour and t + interval 1 hour"
+    joins = [
+        left.join(right, F.expr(f"{near} and ({keys})"), how)
+        .where(above)
+        .select(F.lit(number).alias("n"), "x", "x2")
+        for number, (how, keys, above) in enumerate(_JOINS)
+    ]
+    return reduce(DataFrame.union, joins)
+
+
+def test_keys_that_are_null_match_where_those_of_a_stream_do(
+    spark: SparkSession, tmp_path: Path, small_jobs: Callable[[str, str], None]
+) -> None:
+    schema = "k int, t timestamp, u timestamp, x int"
+    rows = spark.sql(
+        "select nullif(cast(id % 4 as int), 3) as k,"
+        " timestamp'2024-01-01 00:00' + make_interval(0, 0, 0, 0, 0, id) as t,"
+        " if(id % 3 = 0, null, timestamp'2024-01-01 00:00' + make_interval(0, 0, 0, 0, id)) as u,"
+        " cast(id as int) as x from range(12)"
+    )
+    rows.coalesce(1).write.parquet(str(tmp_path / "rows"))
+    stream = joined_by_nullable_keys(
+        lambda _: spark.readStream.schema(schema).parquet(str(tmp_path / "rows"))
+    )
+    query = (
+        stream.writeStream.format("memory")
+        .queryName("pairs_of_stream")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+    def pairs(frame: DataFrame) -> Counter[tuple[Any, ...]]:
+        """Without rows that match nothing, which the stream would give later."""
+        return Counter(row for row in map(tuple, frame.collect()) if None not in row)
+
+    expected = pairs(spark.table("pairs_of_stream"))
+    captured = joined_by_nullable_keys(streams(spark, {"events": schema}))
+    assert {n for n, _, _ in expected} == set(range(len(_JOINS)))
+    assert pairs(over_batch(captured, lambda _: rows)) == expected

@@ -10,6 +10,7 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 from py4j.java_gateway import JavaObject, is_instance_of
@@ -324,6 +325,7 @@ class Catalyst:
         catalyst = self._jvm.org.apache.spark.sql.catalyst
         self._expressions = catalyst.expressions
         self._logical = catalyst.plans.logical
+        self._optimizer = catalyst.optimizer
         self._planning = catalyst.planning
         self._streaming_joins = catalyst.analysis.StreamingJoinHelper
         self._types = self._jvm.org.apache.spark.sql.types
@@ -365,6 +367,19 @@ class Catalyst:
         parts = found.get()
         pairs = zip(elements(parts._2()), elements(parts._3()), strict=True)
         return list(pairs), parts._4()
+
+    def simplified(self, node: JavaObject) -> JavaObject:
+        """A node with what all alternatives of its condition have in common taken out of them."""
+        return self._optimizer.BooleanSimplification.apply(node)
+
+    def equal_or_both_null(self, one: JavaObject, other: JavaObject) -> JavaObject:
+        """The condition that two values are equal, or both null."""
+        return self._expressions.EqualNullSafe(one, other)
+
+    def join_where(self, join: JavaObject, conditions: Sequence[JavaObject]) -> JavaObject:
+        """The same join by other conditions, which are combined by ``AND``."""
+        condition = self._jvm.scala.Some.apply(reduce(self._expressions.And, conditions))
+        return join.copy(join.left(), join.right(), join.joinType(), condition, join.hint())
 
     def kept_before_watermark_ms(
         self, side: JavaObject, event_times: Sequence[JavaObject], condition: JavaObject
