@@ -14,12 +14,13 @@ _PART = """#!/bin/sh
 name=${0##*/}
 [ "$name" != make ] || name=$1
 echo "$name begins"
+nice >"$HOME/$name.niceness"
 echo "$name ends"
 case " $FAIL " in *" $name "*) exit 1;; esac
 """
 """A part that fails if it is one of ``$FAIL``."""
-_CHECKS = ["lint", "lint-workflows", "verify", ".venv/spark-classes.jsa"]
-_PARTS = [*_CHECKS, "images", "test", "test-chart", "test-apiserver"]
+_BESIDE = ["images", "build"]
+_PARTS = ["lint", "lint-workflows", "verify", "test", *_BESIDE, "test-chart", "test-apiserver"]
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def project(tmp_path: Path) -> Path:
     programs += [project / ".ci" / name for name in ("images", "cluster")]
     for program in programs:
         program.parent.mkdir(parents=True, exist_ok=True)
-        program.write_text(_PART if program.parent.name in ("bin", ".ci") else "#!/bin/sh\n")
+        program.write_text("#!/bin/sh\n" if program.name in ("image", "up") else _PART)
         program.chmod(0o755)
     shutil.copy(ROOT / ".ci" / "run", project / ".ci")
     return project
@@ -65,3 +66,15 @@ def test_it_fails_where_a_part_fails(project: Path, part: str) -> None:
     done = run(project, part)
     assert done.returncode == 1
     assert whole(part)[1] in done.stdout
+
+
+def test_what_runs_beside_tests_takes_nothing_from_them(project: Path) -> None:
+    assert run(project).returncode == 0
+    niceness = {part: int((project / f"{part}.niceness").read_text()) for part in _PARTS}
+    assert {niceness.pop(part) for part in _BESIDE} == {19}
+    assert set(niceness.values()) == {os.nice(0)}
+
+
+def test_a_part_that_fails_ends_what_runs_beside_it(project: Path) -> None:
+    (project / ".ci" / "images").write_text("#!/bin/sh\nsleep 3600 & wait\n")
+    assert run(project, "lint").returncode == 1, "it does not wait for the images"
