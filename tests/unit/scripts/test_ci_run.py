@@ -19,8 +19,9 @@ echo "$name ends"
 case " $FAIL " in *" $name "*) exit 1;; esac
 """
 """A part that fails if it is one of ``$FAIL``."""
+_CHECKS = ["lint", "lint-workflows", "verify"]
 _BESIDE = ["images", "build"]
-_PARTS = ["lint", "lint-workflows", "verify", "test", *_BESIDE, "test-chart", "test-apiserver"]
+_PARTS = [*_CHECKS, "kafka.sh", "test", *_BESIDE, "test-chart", "test-apiserver"]
 
 
 @pytest.fixture
@@ -30,6 +31,7 @@ def project(tmp_path: Path) -> Path:
     programs = [tmp_path / "bin" / name for name in ("make", "buildah", "debootstrap")]
     programs += [tmp_path / "shared" / "cluster" / name for name in ("build", "image", "up")]
     programs += [project / ".ci" / name for name in ("images", "cluster")]
+    programs += [project / "scripts" / "kafka.sh"]
     for program in programs:
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text("#!/bin/sh\n" if program.name in ("image", "up") else _PART)
@@ -71,7 +73,7 @@ def test_it_fails_where_a_part_fails(project: Path, part: str) -> None:
 def test_what_runs_beside_tests_takes_nothing_from_them(project: Path) -> None:
     assert run(project).returncode == 0
     niceness = {part: int((project / f"{part}.niceness").read_text()) for part in _PARTS}
-    assert {niceness.pop(part) for part in _BESIDE} == {19}
+    assert {niceness.pop(part) for part in (*_BESIDE, "kafka.sh")} == {19}
     assert set(niceness.values()) == {os.nice(0)}
 
 
