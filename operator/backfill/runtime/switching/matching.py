@@ -130,7 +130,8 @@ def _subscription(options: Mapping[str, str]) -> tuple[list[str], list[Problem]]
                 "leave it out: history has no headers",
             )
         )
-    topics = [topic.strip() for topic in options.get("subscribe", "").split(",") if topic.strip()]
+    listed = (topic.strip() for topic in options.get("subscribe", "").split(","))
+    topics = list(dict.fromkeys(filter(None, listed)))  # Kafka reads one that is listed twice once
     if not topics and not problems:
         problems.append(
             Problem(

@@ -20,6 +20,7 @@ from backfill.runtime.switching.matching import (
     same_place,
     same_table,
     static_table,
+    subscribed_topics,
     table_source,
     without_partitions,
 )
@@ -47,6 +48,12 @@ def test_a_subscription_is_the_source_of_that_topic() -> None:
     assert [source.name for source in kafka_sources({"subscribe": "raw-playbacks"}, SOURCES)] == [
         "playbacks"
     ]
+
+
+def test_a_topic_that_is_listed_twice_is_read_once() -> None:
+    twice = {"subscribe": "raw-playbacks, raw-impressions,raw-playbacks,"}
+    assert kafka_sources(twice, SOURCES) == [SOURCES[1], SOURCES[0]]
+    assert subscribed_topics(twice) == ["raw-playbacks", "raw-impressions"]
 
 
 def test_a_source_by_name_goes_on_in_the_topic_that_it_has_in_production() -> None:
