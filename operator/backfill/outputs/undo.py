@@ -39,6 +39,7 @@ from backfill.iceberg.tables import Catalogs
 from backfill.outputs.commits import Overwrite, commit_once, commit_produced
 from backfill.outputs.conflicts import changed_files, describe, may_hold, snapshots_since
 from backfill.outputs.doubled import UNDONE
+from backfill.outputs.publish import publishes
 from backfill.outputs.replaced import any_inside, irremovable
 from backfill.outputs.result import Result
 from backfill.outputs.staging import summary_of
@@ -115,6 +116,11 @@ class Undo:
             raise CanNotUndo(
                 f"snapshot {self._snapshot_id} of {self._name}, which published the result, has"
                 " expired, so what it replaced is unknown"
+            )
+        if not publishes(published, self._result):  # a job's report may name any
+            raise CanNotUndo(
+                f"snapshot {self._snapshot_id} of {self._name} did not publish the result of this"
+                " Backfill"
             )
         added, removed = [], []
         for manifest in published.manifests(self._table.io):

@@ -1,5 +1,6 @@
 """What was published is taken out of its table again, exactly, or what is in the way is named."""
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -442,6 +443,19 @@ def test_an_append_needs_no_snapshot_from_before(lake: Catalog) -> None:
     table.maintenance.expire_snapshots().by_id(first).commit()
     undo(published, PublishMode.APPEND)
     assert content(table) == before
+
+
+@BOTH
+def test_only_its_own_publication_is_undone(lake: Catalog, mode: PublishMode) -> None:
+    """Whoever can forge a job's report could otherwise have another Backfill's rows removed."""
+    table, published, _ = production(lake, mode)
+    table.refresh().append(rows_of(TOMORROW, "production"))
+    written = table.metadata.current_snapshot_id
+    assert written is not None
+    assert "did not publish the result of this Backfill" in refusal(written, mode)
+    for other in (LATER, replace(RESULT, output="other")):
+        with pytest.raises(CanNotUndo, match=f"snapshot {published} of lake.raw.out did not"):
+            Undo(output(mode), other, WINDOW, published).check()
 
 
 def test_an_expired_publication_is_said(lake: Catalog) -> None:
