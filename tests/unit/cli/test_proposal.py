@@ -155,6 +155,14 @@ def test_a_table_needs_the_name_of_the_topic_and_the_fields_that_the_program_rea
     _, words = written(proposed({"lake.raw.click": CLICKS, "lake.raw.hourly": HOURLY}))
     assert "none has its name. Similar names: lake.raw.click" in words
 
+
+def test_a_table_that_the_program_writes_is_not_proposed_for_its_topic() -> None:
+    tables = {"lake.raw.clicks": CLICKS, "lake.raw.clicks_in": CLICKS}
+    backfill, words = written(proposed(tables, hourly(name="q", table="raw.clicks")))
+    assert backfill.spec.sources[0].table == "TODO.namespace.table"
+    assert "none but lake.raw.clicks, which the program writes, has its name." in words
+    assert "Similar names: lake.raw.clicks_in." in words
+
     copies = {**TABLES, "lake.copy.clicks": CLICKS}
     _, words = written(proposed(copies))
     assert (

@@ -74,8 +74,11 @@ def _table_of_topic(topic: SurveyedInput, lake: Lake, written: Collection[str]) 
         )
         todo = f"The table that keeps the rows of topic {topic.name}. {lacks}."
         return Chosen(UNKNOWN_TABLE, todo=(todo,))
-    todo = f"The table that keeps the rows of topic {topic.name}: none has its name."
-    last = {table.rpartition(".")[2]: table for table in sorted(lake.names, reverse=True)}
+    taken = sorted(each for each in written if rank_of(topic.name, each) is not None)
+    but = f" but {', '.join(taken)}, which the program writes," if taken else ""
+    todo = f"The table that keeps the rows of topic {topic.name}: none{but} has its name."
+    others = sorted((each for each in lake.names if each not in written), reverse=True)
+    last = {table.rpartition(".")[2]: table for table in others}
     near = difflib.get_close_matches(normal(topic.name), list(last), n=3, cutoff=0.5)
     if near:
         todo += f" Similar names: {', '.join(last[each] for each in near)}."
