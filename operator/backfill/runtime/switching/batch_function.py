@@ -36,10 +36,10 @@ from backfill.runtime.switching.late_writes import (
     record_lost_rows,
 )
 from backfill.runtime.switching.matching import (
-    has_table,
     is_left_out,
     last_part,
     match_write,
+    may_have_table,
     same_place,
     without_partitions,
 )
@@ -313,6 +313,8 @@ class BatchFunction:
 
     def takes(self, place: str) -> bool:
         """Whether a table, topic or path is an output, or is left out."""
+        if may_have_table(place, self.run.settings.outputs):
+            return True  # also if it is unknown whose: then it is refused where it is written
         try:
             match_write(place, "", self.query, self.run.settings.outputs)
         except UnsupportedProgram:
@@ -331,7 +333,7 @@ class BatchFunction:
         output = match_write(place, destination.how, self.query, settings.outputs)
         if place != destination.place:
             raise _a_partition(destination, place)
-        if has_table(place, output):  # which another place with the output's name is not
+        if may_have_table(place, (output,)):  # which another place with the output's name is not
             place = output.table
         with self._lock:
             branch = self._branches.get(output.name)

@@ -439,9 +439,9 @@ def match_write(place: str, how: str, query: str, outputs: Sequence[Output]) -> 
     raise UnsupportedProgram(Problem("spec.outputs", message, fix))
 
 
-def has_table(place: str, output: Output) -> bool:
-    """Whether a place is the table of an output."""
-    return _with_table(place, (output,)) is not None
+def may_have_table(place: str, outputs: Iterable[Output]) -> bool:
+    """Whether a place may be the table of one of some outputs."""
+    return bool(_meant(place, (output.table for output in outputs)))
 
 
 def same_place(one: str, other: str) -> bool:
@@ -459,9 +459,8 @@ def is_left_out(place: str, ignored: Iterable[str], outputs: Sequence[Output] = 
     """Whether writes to a table, topic or path are left out, by its name or the last part of it.
     The table of an output is not: a query may have the same name, or a table elsewhere.
     """
-    if _with_table(place, outputs) is not None:
-        return False
-    return bool(_plain((place, last_part(place))) & _plain(ignored))
+    named = bool(_plain((place, last_part(place))) & _plain(ignored))
+    return named and not may_have_table(place, outputs)
 
 
 def last_part(place: str) -> str:

@@ -72,6 +72,18 @@ def test_a_copy_elsewhere_is_not_the_outputs_table(branch: _Branch, table: str, 
             function.branch(Destination(places[1], "write"))
 
 
+def test_a_table_that_may_be_that_of_several_outputs_is_not_written_for_real(
+    branch: _Branch,
+) -> None:
+    """Where statements are allowed, those of tables that are no output happen."""
+    function = _function(branch, "alerts")
+    settings: Any = function.run.settings
+    settings.outputs = (branch.output, Output(name="copy", table="archive.raw.alerts"))
+    assert function.takes("raw.alerts")
+    with pytest.raises(UnsupportedProgram, match=r"may be lake\.raw\.alerts or archive"):
+        function.branch(Destination("raw.alerts", "write"))
+
+
 def test_an_ignored_query_with_the_name_of_an_outputs_table_does_not_ignore_its_rows(
     branch: _Branch,
 ) -> None:
