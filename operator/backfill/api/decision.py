@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, Field
 
 from backfill.api.backfill import ObjectMeta
-from backfill.api.base import Model, shortened
+from backfill.api.base import Model
 from backfill.api.errors import BadInput, Problem
 from backfill.api.field_types import Name
 from backfill.api.status import (
@@ -24,6 +24,7 @@ from backfill.api.status import (
     DecisionStatus,
     ResultId,
     Verdict,
+    in_one_line,
 )
 
 DECISION_KIND: Final = "BackfillDecision"
@@ -42,7 +43,7 @@ class BackfillDecisionSpec(Model):
     """``Approve``: publish the result. ``Reject``: do not publish it, which ends the Backfill.
     ``Undo``: restore what the tables held before it was published.
     """
-    by: Annotated[str, BeforeValidator(shortened), Field(min_length=1, max_length=1024)]
+    by: Annotated[str, BeforeValidator(in_one_line), Field(min_length=1, max_length=1024)]
     """User name of the person. With the admission policy of the Helm chart it must be that of the
     request.
     """

@@ -34,7 +34,7 @@ MOST_DECISION_REASON: Final = 1024
 """Characters of the reason of a decision."""
 
 
-def _in_one_line(text: object) -> object:
+def in_one_line(text: object) -> object:
     """The text as it may be shown within a sentence, cut where escapes make it too long."""
     if not isinstance(text, str):
         return text
@@ -42,7 +42,7 @@ def _in_one_line(text: object) -> object:
 
 
 DecisionReason = Annotated[
-    str, BeforeValidator(_in_one_line), Field(max_length=MOST_DECISION_REASON)
+    str, BeforeValidator(in_one_line), Field(max_length=MOST_DECISION_REASON)
 ]
 """Text of a person, which others are shown."""
 

@@ -94,6 +94,8 @@ def test_what_steers_a_terminal_in_a_name_is_shown_as_text(
 ) -> None:
     out = approve(decision(by="joe\x1b[2J"), capsys)
     assert "january: joe\\x1b[2J has decided: Approve" in out
+    out = approve(decision(by="joe\njanuary: approved by ann\n"), capsys)
+    assert "january: joe january: approved by ann has decided: Approve" in out, "one line"
 
 
 @pytest.mark.hostile
