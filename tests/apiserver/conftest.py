@@ -16,7 +16,7 @@ from identities import Rules, ServiceAccountMaker, kubeconfig_of, wait_until_all
 from identities import service_account as create_service_account
 from kubeconfigs import why_refused
 from kubectl_backfill import KubectlBackfill, runner
-from mortal_run import MortalRuns
+from mortal_run import Life, MortalRuns
 from operators import OperatorProcess, running, wait_until_ready
 from proxy import UnreliableProxy, running_proxy
 from resources import definitions, install
@@ -131,6 +131,12 @@ def clicks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clicks]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def lives() -> dict[str, Life]:
+    """What tests of a file know of runs of which nothing was cut."""
+    return {}
+
+
 @pytest.fixture
 def mortal_runs(
     admin: Rest,
@@ -139,6 +145,7 @@ def mortal_runs(
     proxy: UnreliableProxy,
     namespace: str,
     clicks: Clicks,
+    lives: dict[str, Life],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> MortalRuns:
@@ -146,7 +153,7 @@ def mortal_runs(
     another one.
     """
     monkeypatch.setattr("backfill.controller.manager.wiring.PROGRESS_SECONDS", 0.0)
-    return MortalRuns(admin, cluster_admin, proxy, namespace, clicks, tmp_path)
+    return MortalRuns(admin, cluster_admin, proxy, namespace, clicks, tmp_path, lives)
 
 
 @pytest.fixture

@@ -108,6 +108,24 @@ class MortalRun:
         self.admin.delete(f"{path}/{left['metadata']['name']}", gracePeriodSeconds="0")
 
 
+@dataclass
+class Life:
+    """What is known of runs in which the same happens, from the one of which nothing was cut."""
+
+    undisturbed: set[Write] | None = None
+    """The writes that can be cut; None before there was such a run."""
+    commits: int = 0
+    """How many there are to catalogs; 0 before there was such a run that counts them."""
+    ends: dict[str, Any] | None = None
+    """How all of them are to end; None before the first one has."""
+
+    def assert_ends(self, so: dict[str, Any], cut: object) -> None:
+        """It ends like all runs. ``cut`` says what is special about it."""
+        if self.ends is None:
+            self.ends = so
+        assert so == self.ends, cut
+
+
 @dataclass(frozen=True)
 class MortalRuns:
     """Runs of one kind, by operators that reach the API server through a proxy only."""
@@ -118,6 +136,8 @@ class MortalRuns:
     namespace: str
     clicks: Clicks
     folder: Path
+    lives: dict[str, Life]
+    """By name; tests of a file share them."""
 
     def one(self, number: int, cut: CutWrites) -> MortalRun:
         """A run of which some writes are cut."""
@@ -130,22 +150,28 @@ class MortalRuns:
         """A run of which nothing is cut."""
         return self.one(number, CutWrites("never", self.proxy, set()))
 
-    def each_cut(self, moment: str, least_writes: int) -> Iterator[tuple[list[Write], MortalRun]]:
-        """Runs until each write has been cut in one of them, and what is cut in each; in the first
-        one nothing is.
+    def life(self, name: str) -> Life:
+        """What is known of it."""
+        return self.lives.setdefault(name, Life())
+
+    def each_cut(
+        self, life: Life, moment: str, least_writes: int
+    ) -> Iterator[tuple[list[Write], MortalRun]]:
+        """Runs until each write has been cut in one of them, and what is cut in each. In the first
+        one nothing is, unless there was such a run of this life before.
 
         Fewer writes would mean that something is not cut.
         """
         known: set[Write] = set()
-        undisturbed: set[Write] = set()
-        for number in count():
+        for number in count(0 if life.undisturbed is None else 1):
             cut = CutWrites(moment if number else "never", self.proxy, known)
             mortal = self.one(number, cut)
             yield cut.struck, mortal
             mortal.written.assert_sound()
             assert mortal.operators.deaths == len(cut.struck), (mortal.operators.deaths, cut.struck)
-            undisturbed = undisturbed or cut.left
-            if number and (not cut.struck or (not cut.left and undisturbed <= known)):
+            if life.undisturbed is None:
+                life.undisturbed = cut.left
+            elif not cut.struck or (not cut.left and life.undisturbed <= known):
                 break
         assert len(known) >= least_writes, sorted(known)
 

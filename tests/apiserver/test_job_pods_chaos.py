@@ -9,7 +9,6 @@ not to be relied on.
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fake_kubelet import FakeKubelet
@@ -87,13 +86,11 @@ def test_an_operator_killed_at_any_write_has_every_job_done_once(
     """To die before a write is the same as to die after the one before: the operator, which does
     no job itself, does nothing in between.
     """
-    expected: dict[str, Any] = {}
-    for cut, mortal in mortal_runs.each_cut(moment, _LEAST_WRITES):
+    life = mortal_runs.life("in pods")
+    for cut, mortal in mortal_runs.each_cut(life, moment, _LEAST_WRITES):
         mortal.meanwhile = lambda: run_waiting(kubelet)
         mortal.run.create(**_IN_PODS)
-        status = essence(to_the_end(mortal))
-        expected = expected or status
-        assert status == expected, cut
+        life.assert_ends(essence(to_the_end(mortal)), cut)
         assert mortal.written.children(mortal.run.name) == [child_name(mortal.run.name, 1)]
         mortal.delete()
 

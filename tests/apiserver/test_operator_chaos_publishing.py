@@ -206,12 +206,11 @@ def assert_all_well(mortal: MortalRun, outputs: Outputs, status: Manifest) -> No
 def test_an_operator_killed_at_any_write_publishes_each_output_once(
     moment: str, mortal_runs: MortalRuns
 ) -> None:
-    expected: dict[str, Any] = {}
-    for cut, mortal in mortal_runs.each_cut(moment, _LEAST_WRITES):
+    life = mortal_runs.life("published")
+    for cut, mortal in mortal_runs.each_cut(life, moment, _LEAST_WRITES):
         outputs = Outputs(mortal.run)
         status = publish_both(mortal, outputs)
-        expected = expected or essence(status)
-        assert essence(status) == expected, cut
+        life.assert_ends(essence(status), cut)
         assert_all_well(mortal, outputs, status)
 
 
@@ -219,21 +218,19 @@ def test_an_operator_killed_at_any_write_publishes_each_output_once(
 def test_an_operator_killed_at_any_commit_publishes_each_output_once(
     moment: str, mortal_runs: MortalRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected: dict[str, Any] = {}
-    made = 0
-    for number in range(1 + _CUT_COMMITS_APART):
+    life = mortal_runs.life("published")
+    for number in range(1 if life.commits else 0, 1 + _CUT_COMMITS_APART):
         mortal = mortal_runs.undisturbed(number)
         outputs = Outputs(mortal.run)
-        cuts = list(range(number - 1, made, _CUT_COMMITS_APART)) if number else []
+        cuts = list(range(number - 1, life.commits, _CUT_COMMITS_APART)) if number else []
         cut = CutCommits(cuts, moment, outputs.catalog)
         with monkeypatch.context() as patch:
             cut.install(patch)
             status = publish_both(mortal, outputs)
-            expected = expected or essence(status)
-            assert essence(status) == expected, f"cut {moment} commits {cuts}"
+            life.assert_ends(essence(status), f"cut {moment} commits {cuts}")
             assert_all_well(mortal, outputs, status)
         mortal.written.assert_sound()
         assert cut.struck == cuts
         assert mortal.operators.deaths == len(cuts)
-        made = made or cut.made
-    assert made >= _LEAST_COMMITS
+        life.commits = life.commits or cut.made
+    assert life.commits >= _LEAST_COMMITS
