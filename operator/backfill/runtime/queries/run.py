@@ -439,7 +439,7 @@ class Run(ProgramRun):
         """
         with self._lock:
             written = set(self._written)
-            quiet = self._clock() - self._changed_at >= _IDLE_GRACE_SECONDS
+            quiet = self._clock() - self._changed_at >= self._idle_grace_seconds
             if quiet and any(query.output is None for query in self._queries.values()):
                 written = {output.name for output in self.settings.outputs}
         outputs = [
@@ -463,8 +463,10 @@ class Run(ProgramRun):
 
     def overdue(self) -> UnsupportedProgram | None:
         """The error for missing queries, once the application cannot be expected to start them."""
-        problems = self.missing()
-        return UnsupportedProgram(problems) if problems and self.has_started_all else None
+        if not self.has_started_all:
+            return None
+        problems = self.missing()  # in this order: what a function may write is missing until then
+        return UnsupportedProgram(problems) if problems else None
 
     @property
     def may_write_more(self) -> bool:

@@ -24,8 +24,11 @@ class FakeClock:
     """Stands still until the test moves it."""
 
     now = 100.0
+    step = 0.0
+    """How far looking at it moves it."""
 
     def __call__(self) -> float:
+        self.now += self.step
         return self.now
 
 
@@ -182,6 +185,18 @@ def test_a_function_may_write_any_output_that_no_query_has_taken_once_nothing_el
     clock.now += 15.0
     assert run.missing() == []
     assert run.writers == {"plays": "f"}
+
+
+def test_an_output_of_a_function_is_never_missing_whenever_it_is_asked_for(
+    run: Run, clock: FakeClock
+) -> None:
+    handle: Any = SimpleNamespace(_jsq=None)
+    run.started(StartedQuery("f", None, "", handle, handle, handle))
+    run.application_waits()
+    clock.now += 14.75
+    clock.step = 0.125
+    for _ in range(10):
+        assert run.overdue() is None
 
 
 def test_a_function_does_not_take_an_output_that_the_application_may_yet_start_a_query_for(
