@@ -140,14 +140,14 @@ class Client:
         admin.createTopics(wanted).all().get()
         admin.close()
 
-    def send(self, topic: str, records: Iterable[tuple[int, datetime, str]]) -> None:
-        """Sends records of a time to their partitions, in this order. Returns when Kafka has
-        them, and fails if it does not take one.
+    def send(self, topic: str, records: Iterable[tuple[int, datetime, str, str]]) -> None:
+        """Sends records of a time to their partitions, in this order, with key and value. Returns
+        when Kafka has them, and fails if it does not take one.
         """
         record = self._jvm.org.apache.kafka.clients.producer.ProducerRecord
         taken = [
-            self._producer.send(record(topic, partition, to_us(at) // 1_000, None, value))
-            for partition, at, value in records
+            self._producer.send(record(topic, partition, to_us(at) // 1_000, key, value))
+            for partition, at, key, value in records
         ]
         self._producer.flush()
         for each in taken:

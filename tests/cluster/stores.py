@@ -14,7 +14,7 @@ from storage import Storage
 OBJECTS, DATABASE = "objects", "database"
 _PORTS = {OBJECTS: 7070, DATABASE: 5432}
 _SERVE = {
-    OBJECTS: "mkdir /data/lake /data/production && exec versitygw --port :7070 --region us-east-1 posix /data",
+    OBJECTS: "mkdir /data/lake /data/lake-backfills /data/lake-checkpoints /data/lake-programs && exec versitygw --port :7070 --region us-east-1 posix /data",
     DATABASE: (
         "echo $PASSWORD | initdb -D /data/db --username=iceberg --pwfile=/dev/stdin"
         " --auth=scram-sha-256 --no-sync && echo host all all all scram-sha-256"

@@ -1,6 +1,6 @@
-"""State is built from tables and goes on with live Kafka, while records keep coming: of one topic by the
-offsets of the rows, of the other by time. Tables, workspace and the application's own checkpoints are in
-an object store.
+"""State is built from tables and continues with live Kafka, while records keep coming: what
+``examples/bootstrap.yaml`` says, applied as it is but for what another cluster needs. Tables,
+workspace, program and the application's own checkpoints are in an object store.
 """
 
 import json
@@ -14,59 +14,92 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import yaml
 from installation import Installation
 from live_cluster import Cluster, until
 from pyiceberg.catalog import Catalog
+from pyiceberg.io import load_file_io
 from replays import Applied
 from rest import Manifest
 from stores import Stores
 from teams import CATALOG_SECRET, Team, production
 
+from backfill.controller.children.merge import merged
 from kafka import Broker, Client
+from repository import ROOT
 
 pytestmark = pytest.mark.timeout(1800)
-START = datetime(2024, 3, 1, tzinfo=UTC)
+EXAMPLE = ROOT / "examples" / "bootstrap.yaml"
+PROGRAM = Path(__file__).with_name("user_profiles.py")
+SOURCE, OUTPUT = "activity", "profiles"
+"""Names in the example, and here also topics."""
+TABLE, RESULT = "events.activity", "features.user_profiles_v3"
+WINDOW_START = datetime(2024, 6, 30, 23, tzinfo=UTC)
+KEPT = timedelta(days=30)
+"""What the program keeps of a user, and how long before the window history is read."""
+OLD = (WINDOW_START - timedelta(days=40), WINDOW_START - timedelta(days=20))
+"""What was sent before the window: too early for anything, and early enough only for the state."""
+START = WINDOW_START - timedelta(hours=1)
 EVERY = timedelta(seconds=10)
-WINDOW = timedelta(minutes=5)
-HISTORY_ROWS, HISTORY_PARTITIONS, PARTITIONS = 720, 2, 3
-MARGIN = timedelta(minutes=5)
-CLOSING = timedelta(days=1)
-"""So much later is the event that closes all windows."""
-PROGRAM = Path(__file__).with_name("user_activity.py")
-NAME = "user-activity"
+HISTORY_USERS, USERS = 4, 6
+"""Users of history, and with those that only live traffic has: they are in a partition of their
+own.
+"""
+HISTORY_PARTITIONS, PARTITIONS = 2, 3
+OLD_ROWS = len(OLD) * HISTORY_USERS
+HISTORY_ROWS = OLD_ROWS + 720
 UTC_TIME = pa.timestamp("us", tz="UTC")
-HISTORY = pa.schema(
+ACTIVITY = pa.schema(
     [
-        ("id", pa.int64()),
-        ("user", pa.int64()),
+        ("user_id", pa.string()),
         ("at", UTC_TIME),
-        ("ingested", UTC_TIME),
+        ("kafka_partition", pa.int32()),
+        ("kafka_offset", pa.int64()),
+        ("__metadata__", pa.struct([("kafka_ingestion_ts", UTC_TIME)])),
     ]
 )
-WITH_OFFSETS = pa.schema([*HISTORY, ("kafka_partition", pa.int32()), ("kafka_offset", pa.int64())])
-SENT = pa.schema([("at", UTC_TIME), ("value", pa.string())])
-SOURCES = {"activity": WITH_OFFSETS, "visits": HISTORY}
-TOPICS = ("counts", "firsts")
-
-
-def event(number: int) -> dict[str, Any]:
-    """The event that is sent as this one. Every fifth one repeats an event from nine before."""
-    source = number - 9 if number % 5 == 0 and number >= 9 else number
-    return {"id": source, "user": source // 5 % 7, "at": START + source * EVERY}
+PROFILES = pa.schema([("updated_at", UTC_TIME), ("value", pa.string())])
 
 
 def sent_at(number: int) -> datetime:
-    """When it is sent."""
-    return START + number * EVERY
+    """When an event is sent."""
+    if number < OLD_ROWS:
+        return OLD[number // HISTORY_USERS] + number * EVERY
+    return START + (number - OLD_ROWS) * EVERY
+
+
+def user(number: int) -> int:
+    """Whose event it is."""
+    return number % (HISTORY_USERS if number < HISTORY_ROWS else USERS)
 
 
 def partition(number: int) -> int:
-    """Where it is sent. History has none of the last partition."""
-    return number % (HISTORY_PARTITIONS if number < HISTORY_ROWS else PARTITIONS)
+    """Where it is sent: all events of a user are in one partition."""
+    who = user(number)
+    return who % HISTORY_PARTITIONS if who < HISTORY_USERS else HISTORY_PARTITIONS
+
+
+def record(number: int) -> tuple[int, datetime, str, str]:
+    """The record of an event."""
+    at = sent_at(number)
+    return partition(number), at, f"user-{user(number)}", json.dumps({"at": at.isoformat()})
+
+
+def expected(sent: int) -> list[str]:
+    """The profile after each of the first events, of which those before the window are no
+    result.
+    """
+    times: dict[int, list[datetime]] = {who: [] for who in range(USERS)}
+    found = []
+    for number in range(sent):
+        who, at = user(number), sent_at(number)
+        times[who] = [*(each for each in times[who] if each > at - KEPT), at]
+        found.append(_json({"user": f"user-{who}", "updated_at": at, "events": len(times[who])}))
+    return found
 
 
 class Traffic:
-    """A producer that never rests: first history, then a record after the other, to all topics."""
+    """A producer that never rests: first history, then a record after the other."""
 
     def __init__(self, client: Client):
         self._client = client
@@ -82,41 +115,17 @@ class Traffic:
         self._thread.join()
         held: list[list[str]] = [[] for _ in range(PARTITIONS)]
         for number in range(self.sent):
-            held[partition(number)].append(_json(event(number)))
-        for topic in SOURCES:
-            for each, records in enumerate(held):
-                assert self._client.values(topic, each) == records, f"partition {each} of {topic}"
-
-    def close(self) -> None:
-        """Sends what closes all windows."""
-        at = sent_at(self.sent) + CLOSING
-        self._client.send("activity", [(0, at, _json(event(self.sent) | {"at": at}))])
-
-    @property
-    def expected(self) -> dict[str, Counter[str]]:
-        """What has to be sent for everything but the event that closes, by topic."""
-        events = [event(number) for number in range(self.sent)]
-        windows = Counter(
-            (START + (each["at"] - START) // WINDOW * WINDOW, each["user"]) for each in events
-        )
-        firsts = {each["id"]: each for each in events}
-        return {
-            "counts": Counter(
-                _json({"at": at, "user": user, "events": count})
-                for (at, user), count in windows.items()
-            ),
-            "firsts": Counter(map(_json, firsts.values())),
-        }
+            place, _, _, value = record(number)
+            held[place].append(value)
+        for place, values in enumerate(held):
+            assert self._client.values(SOURCE, place) == values, f"partition {place}"
 
     def _run(self) -> None:
         while not self._ending.wait(0.1):
             self._send(1)
 
     def _send(self, count: int) -> None:
-        numbers = range(self.sent, self.sent + count)
-        records = [(partition(each), sent_at(each), _json(event(each))) for each in numbers]
-        for topic in SOURCES:
-            self._client.send(topic, records)
+        self._client.send(SOURCE, map(record, range(self.sent, self.sent + count)))
         self.sent += count
 
 
@@ -131,7 +140,7 @@ def broker(cluster: Cluster, directory: Path) -> Iterator[Broker]:
         made.remove()
 
 
-def test_history_and_live_traffic_give_every_row_once(
+def test_the_example_gives_every_row_of_history_and_of_live_traffic_once(
     stores: Stores,
     broker: Broker,
     remote: Installation,
@@ -140,57 +149,79 @@ def test_history_and_live_traffic_give_every_row_once(
     (team,) = remote.teams
     catalog = stores.catalog()
     land(catalog)
+    example, application = yaml.safe_load_all(EXAMPLE.read_text())
+    store(catalog, application["spec"]["mainApplicationFile"])
     with broker.client() as client:
-        client.create(dict.fromkeys(SOURCES, PARTITIONS) | dict.fromkeys(TOPICS, 1))
+        client.create({SOURCE: PARTITIONS, OUTPUT: 1})
         traffic = Traffic(client)
-        backfill = Applied(team, NAME)
-        team.apply(*application(team, broker), bootstrap(team))
+        backfill = Applied(team, example["metadata"]["name"])
+        team.apply(
+            merged(example, {"spec": SMALL}),
+            merged(application, {"spec": here(team, broker)}),
+        )
 
         ended = backfill.until_ended()["status"]
         handed = ended["handOff"]
         assert backfill.condition("HandedOver")["reason"] == "Live"
-        assert {each["name"]: each["offsets"] for each in handed["sources"]} == goes_on()
-        assert not handed.get("repeatedIn")
+        each = (HISTORY_ROWS // HISTORY_PARTITIONS,) * HISTORY_PARTITIONS
+        offsets = {str(place): end for place, end in enumerate((*each, 0))}
+        assert [source["offsets"] for source in handed["sources"]] == [offsets]
 
         traffic.end()
-        traffic.close()
-        expected, history = traffic.expected, {name: published(catalog, name) for name in TOPICS}
-        for name in TOPICS:
-            live = sent(client, name, expected[name].total() - history[name].total())
-            assert history[name] and live, f"{name}: rows on both sides of the cut"
-            assert history[name] + live == expected[name], name
+        profiles = expected(traffic.sent)
+        first = next(n for n in range(HISTORY_ROWS) if sent_at(n) >= WINDOW_START)
+        assert published(catalog) == Counter(profiles[first:HISTORY_ROWS])
+        live = profiles[HISTORY_ROWS:]
+        assert live, "rows on both sides of the cut"
+        assert sent(client, len(live)) == Counter(live)
     pause = pause_seconds(stores, handed)
     record_property("hand-off pause in seconds", pause)
     print(f"hand-off pause: {pause:.1f} s")
 
 
-def goes_on() -> dict[str, dict[str, int]]:
-    """By source, where live traffic goes on in each partition: after history, or at the first record
-    that is not older than its last minutes.
+SMALL: Manifest = {
+    "scaling": {"minExecutors": 1, "maxExecutors": 1},
+    "overrides": {"driver": {"memory": "1g"}, "executor": {"cores": 1, "memory": "1g"}},
+    "handOff": {"overrides": {"executor": {"memory": "1g"}}},
+}
+"""What is other than in the Backfill of the example: sizes."""
+
+
+def here(team: Team, broker: Broker) -> Manifest:
+    """What is other than in the SparkApplication of the example: image, addresses, credentials,
+    sizes, and what the namespace demands of pods.
     """
-    ends = {str(each): HISTORY_ROWS // HISTORY_PARTITIONS for each in range(HISTORY_PARTITIONS)}
-    last = [
-        each for each in range(HISTORY_ROWS) if sent_at(each) >= sent_at(HISTORY_ROWS - 1) - MARGIN
+    made = production(team.storage)["spec"]
+    address = team.storage.properties
+    keys = {
+        "AWS_ACCESS_KEY_ID": "s3.access-key-id",
+        "AWS_SECRET_ACCESS_KEY": "s3.secret-access-key",
+    }
+    credentials = [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": CATALOG_SECRET, "key": key}}}
+        for name, key in keys.items()
     ]
-    again = Counter(str(partition(each)) for each in last)
-    starts = {each: end - again[each] for each, end in ends.items()}
-    return {"activity": ends | {"2": 0}, "visits": starts | {"2": 0}}
-
-
-def sent(client: Client, topic: str, count: int) -> "Counter[str]":
-    """What the live application has sent; waits for so many rows."""
-
-    def rows() -> list[str]:
-        return [_normal(value) for value in client.values(topic)]
-
-    until(lambda: len(rows()) >= count, f"{count} rows are sent to {topic}")
-    return Counter(rows())
-
-
-def published(catalog: Catalog, name: str) -> "Counter[str]":
-    """What history has."""
-    rows = catalog.load_table(f"raw.{name}").scan().to_arrow()
-    return Counter(map(_normal, rows["value"].to_pylist()))
+    servers = [{"name": "KAFKA_BROKERS", "value": broker.address}]
+    fields = ("cores", "coreRequest", "memory", "podSecurityContext", "securityContext")
+    pod = {field: made["driver"][field] for field in fields}
+    conf = {
+        key: value
+        for key, value in made["sparkConf"].items()
+        if not key.startswith("spark.dynamicAllocation")
+    }
+    return {
+        "image": made["image"],
+        "imagePullPolicy": made["imagePullPolicy"],
+        "sparkConf": conf
+        | {
+            "spark.sql.shuffle.partitions": "2",
+            "spark.hadoop.fs.s3a.endpoint": address["s3.endpoint"],
+            "spark.hadoop.fs.s3a.endpoint.region": address["s3.region"],
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+        },
+        "driver": pod | {"env": servers + credentials},
+        "executor": pod | {"env": credentials, "instances": 1},
+    }
 
 
 def land(catalog: Catalog) -> None:
@@ -198,98 +229,52 @@ def land(catalog: Catalog) -> None:
     offsets: Counter[int] = Counter()
     rows = []
     for number in range(HISTORY_ROWS):
-        place = partition(number)
-        position = {"kafka_partition": place, "kafka_offset": offsets[place]}
-        rows.append(event(number) | {"ingested": sent_at(number)} | position)
+        place, at, who, _ = record(number)
+        row = {"user_id": who, "at": at, "__metadata__": {"kafka_ingestion_ts": at}}
+        rows.append(row | {"kafka_partition": place, "kafka_offset": offsets[place]})
         offsets[place] += 1
-    half = HISTORY_ROWS // 2
-    for name, schema in SOURCES.items():
-        table = catalog.create_table(f"raw.{name}", schema)
-        for part in (rows[:half], rows[half:]):
-            table.append(pa.Table.from_pylist(part, schema))
-    for name in TOPICS:
-        catalog.create_table(f"raw.{name}", SENT)
+    for table in (TABLE, RESULT):
+        catalog.create_namespace(table.partition(".")[0])
+    made, half = catalog.create_table(TABLE, ACTIVITY), HISTORY_ROWS // 2
+    for some in (rows[:half], rows[half:]):
+        made.append(pa.Table.from_pylist(some, ACTIVITY))
+    catalog.create_table(RESULT, PROFILES)
 
 
-def application(team: Team, broker: Broker) -> Iterator[Manifest]:
-    """The new version of a program with state, which has never run."""
-    made = production(team.storage)
-    made["metadata"]["name"] = NAME
-    store = team.storage.properties
-    secret = {
-        "AWS_ACCESS_KEY_ID": "s3.access-key-id",
-        "AWS_SECRET_ACCESS_KEY": "s3.secret-access-key",
-    }
-    keys = [
-        {
-            "name": name,
-            "valueFrom": {"secretKeyRef": {"name": CATALOG_SECRET, "key": key}},
-        }
-        for name, key in secret.items()
+def store(catalog: Catalog, program: str) -> None:
+    """Puts the program where the example has it."""
+    place = program.replace("s3a://", "s3://")
+    with load_file_io(catalog.properties, place).new_output(place).create() as file:
+        file.write(PROGRAM.read_bytes())
+
+
+def sent(client: Client, count: int) -> "Counter[str]":
+    """What the live application has sent; waits for so many rows."""
+
+    def rows() -> list[str]:
+        return [_normal(value) for value in client.values(OUTPUT)]
+
+    until(lambda: len(rows()) >= count, f"{count} rows are sent to {OUTPUT}")
+    return Counter(rows())
+
+
+def published(catalog: Catalog) -> "Counter[str]":
+    """What history has."""
+    rows = catalog.load_table(RESULT).scan().to_arrow()
+    return Counter(map(_normal, rows["value"].to_pylist()))
+
+
+def pause_seconds(stores: Stores, handed: Manifest) -> float:
+    """Time from the last micro-batch of history to the first one of the live application."""
+    committed = stores.written("*/commits/*")
+    (query,) = handed["queries"]
+    batch, home = query["batch"], query["checkpointLocation"].removeprefix("s3a://")
+    (history,) = [
+        at
+        for path, at in committed.items()
+        if path.startswith("lake-backfills/") and path.endswith(f"/{OUTPUT}/commits/{batch}")
     ]
-    variables = {"KAFKA_BROKERS": broker.address, "CHECKPOINTS": f"s3a://production/{NAME}"}
-    spec = made["spec"]
-    spec["volumes"][0]["configMap"]["name"] = NAME
-    spec["driver"]["env"] = [
-        {"name": name, "value": value} for name, value in variables.items()
-    ] + keys
-    spec["executor"] |= {"env": keys, "instances": 1}
-    spec["sparkConf"] |= {
-        "spark.dynamicAllocation.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.hadoop.fs.s3a.endpoint": store["s3.endpoint"],
-        "spark.hadoop.fs.s3a.endpoint.region": store["s3.region"],
-        "spark.hadoop.fs.s3a.path.style.access": "true",
-    }
-    program = {"metadata": {"name": NAME}, "data": {"main.py": PROGRAM.read_text()}}
-    yield {"apiVersion": "v1", "kind": "ConfigMap", **program}
-    yield made
-
-
-def bootstrap(team: Team) -> Manifest:
-    """The Backfill that builds its state."""
-    spec = {
-        "applicationRef": {"name": NAME},
-        "window": {"start": START.isoformat(), "end": "Live"},
-        "sources": [
-            {
-                "name": name,
-                "table": f"lake.raw.{name}",
-                "timestampColumn": "ingested",
-                "kafka": {"partitionColumn": "kafka_partition", "offsetColumn": "kafka_offset"}
-                if schema is WITH_OFFSETS
-                else {},
-                "live": {"kafka": {"topic": name}},
-            }
-            for name, schema in SOURCES.items()
-        ],
-        "ordering": {"policy": "Exact"},
-        "maxMisalignment": "1h",
-        "outputs": [
-            {
-                "name": name,
-                "table": f"lake.raw.{name}",
-                "timestampColumn": "at",
-                "publish": {"mode": "Append"},
-            }
-            for name in TOPICS
-        ],
-        "handOff": {
-            "to": "Live",
-            "start": "Deploy",
-            "maxLag": "30s",
-            "startingTimestampMargin": f"{MARGIN // timedelta(seconds=1)}s",
-        },
-        "scaling": {"minExecutors": 1, "maxExecutors": 1},
-        "workspace": team.storage.workspace,
-        "catalogs": [{"name": "lake", "secretRef": {"name": CATALOG_SECRET}}],
-    }
-    return {
-        "apiVersion": "backfill.dev/v1alpha1",
-        "kind": "Backfill",
-        "metadata": {"name": NAME},
-        "spec": spec,
-    }
+    return committed[f"{home}/commits/{batch + 1}"] - history
 
 
 def _json(row: dict[str, Any]) -> str:
@@ -305,21 +290,4 @@ def _json(row: dict[str, Any]) -> str:
 def _normal(value: str) -> str:
     """A row as it was sent, written as what is expected is."""
     row = json.loads(value)
-    return _json(row | {"at": datetime.fromisoformat(row["at"]).astimezone(UTC)})
-
-
-def pause_seconds(stores: Stores, handed: Manifest) -> float:
-    """Time from the last micro-batch of history to the first one of the live application, of the
-    query that took longest.
-    """
-    committed = stores.written("*/commits/*")
-    pauses = []
-    for query in handed["queries"]:
-        batch, home = query["batch"], query["checkpointLocation"].removeprefix("s3a://")
-        (history,) = [
-            at
-            for path, at in committed.items()
-            if path.startswith("lake/") and path.endswith(f"/{query['name']}/commits/{batch}")
-        ]
-        pauses.append(committed[f"{home}/commits/{batch + 1}"] - history)
-    return max(pauses)
+    return _json(row | {"updated_at": datetime.fromisoformat(row["updated_at"]).astimezone(UTC)})
