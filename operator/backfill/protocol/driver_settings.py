@@ -61,7 +61,7 @@ class DriverSettings(Model):
     hand_off: HandOffSettings | None = None
     """How the state is handed over to live Kafka; null if it is not."""
     main_file: str
-    """Main program of the application."""
+    """Main program of the application: a path, or a URI from which the driver fetches it."""
     arguments: tuple[str, ...] = ()
     """Arguments of the main program."""
     spark_conf: dict[str, str] = Field(default_factory=dict)

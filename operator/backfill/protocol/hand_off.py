@@ -161,6 +161,6 @@ class LiveSettings(Model):
     uid: str
     """UID of the Backfill. Reports about another one of this name are not sent."""
     main_file: str
-    """Main program of the application."""
+    """Main program of the application: a path, or a URI from which the driver fetches it."""
     arguments: tuple[str, ...] = ()
     """Arguments of the main program."""

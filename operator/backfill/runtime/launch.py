@@ -4,7 +4,6 @@ for ``python -m backfill.runtime``.
 
 import logging
 import os
-import runpy
 import sys
 import threading
 import time
@@ -26,6 +25,7 @@ from backfill.runtime.agent.signals import GracefulSignals
 from backfill.runtime.changes.newest import keep_newest_rows
 from backfill.runtime.comparison.outputs import compare_outputs
 from backfill.runtime.handoff.hand_over import hand_over
+from backfill.runtime.main_program import run_program
 from backfill.runtime.queries.causes import cause_of
 from backfill.runtime.queries.closing import close_query
 from backfill.runtime.queries.run import Outcome, ProgramRun, Run, failed, unsupported
@@ -139,10 +139,8 @@ def run_application(run: ProgramRun) -> None:
     Its queries may continue after that.
     """
     settings = run.settings
-    sys.argv = [settings.main_file, *settings.arguments]
-    sys.path[0] = str(Path(settings.main_file).resolve().parent)
     try:
-        runpy.run_path(settings.main_file, run_name="__main__")
+        run_program(settings.main_file, settings.arguments)
     except BadInput as error:
         run.end(unsupported(error))
     except SyntaxError as error:

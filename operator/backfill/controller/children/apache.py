@@ -120,7 +120,6 @@ class Apache:
         inject_driver(driver, spark_container(driver, "driver"), settings, metadata["name"])
         conf = self._conf(production, launch) | enforced
         _append(conf, "spark.submit.pyFiles", modules)
-        _append(conf, "spark.files", program.fetched)
         spec |= {
             "pyFiles": LAUNCHER_URI,
             "deploymentMode": "ClusterMode",
@@ -157,7 +156,6 @@ class Apache:
         conf = of_another_application(old.get("sparkConf") or {})
         conf |= _override_conf(overrides) | _sizes(overrides) | overrides.spark_conf
         _append(conf, "spark.submit.pyFiles", modules)
-        _append(conf, "spark.files", program.fetched)
         spec |= {"pyFiles": LAUNCHER_URI, "sparkConf": conf}
         return {
             "apiVersion": API_VERSION,
@@ -269,7 +267,7 @@ def _tolerations(old: Manifest) -> Manifest:
     }
 
 
-def _append(conf: dict[str, str], key: str, files: list[str] | tuple[str, ...]) -> None:
+def _append(conf: dict[str, str], key: str, files: list[str]) -> None:
     if files:
         conf[key] = ",".join([*filter(None, [conf.get(key)]), *files])
 

@@ -28,7 +28,7 @@ from backfill.controller.children.live_application import (
     live_settings,
 )
 from backfill.controller.children.memory_overhead import FACTOR
-from backfill.controller.children.merge import items, merged, part, without
+from backfill.controller.children.merge import merged, without
 from backfill.controller.children.pod_template import (
     Role,
     end_with_spark,
@@ -163,8 +163,6 @@ class Kubeflow:
         }
         if volumes := _mounted_volumes(spec, driver, executor):
             child["volumes"] = volumes
-        if program.fetched:
-            items(part(child, "deps"), "files").extend(program.fetched)
         return {
             "apiVersion": API_VERSION,
             "kind": "SparkApplication",
@@ -202,8 +200,6 @@ class Kubeflow:
         }
         if volumes := _mounted_volumes(old, driver, executor):
             spec["volumes"] = volumes
-        if program.fetched:
-            items(part(spec, "deps"), "files").extend(program.fetched)
         return {
             "apiVersion": API_VERSION,
             "kind": "SparkApplication",

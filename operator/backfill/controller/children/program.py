@@ -1,6 +1,5 @@
 """The application's main program, as the driver pod finds it."""
 
-import posixpath
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -15,18 +14,14 @@ class Program:
     """The program to run."""
 
     main_file: str
-    """Path in the driver pod; relative to the working directory if Spark downloads it."""
+    """Path in the driver pod, or the URI from which the driver fetches it."""
     arguments: tuple[str, ...]
     """Command-line arguments."""
-    fetched: tuple[str, ...] = ()
-    """Files that Spark has to download: the main program, unless it is in the image."""
 
     @classmethod
     def at(cls, uri: str, arguments: tuple[str, ...]) -> "Program":
         """The program at ``uri``, as production starts it."""
-        if uri.startswith(_LOCAL):
-            return cls(uri.removeprefix(_LOCAL), arguments)
-        return cls(posixpath.basename(urlsplit(uri).path), arguments, (uri,))
+        return cls(uri.removeprefix(_LOCAL), arguments)
 
 
 def program_problems(uri: str, field: str) -> list[Problem]:

@@ -1,9 +1,6 @@
 """Runs the unmodified program of a live application, for ``python -m backfill.runtime``."""
 
 import os
-import runpy
-import sys
-from pathlib import Path
 
 from backfill.kube.client import Cluster
 from backfill.kube.transport import RequestOptions
@@ -12,6 +9,7 @@ from backfill.protocol.split_assignment import DRIVER_MANAGER
 from backfill.runtime.launch import log_to_stderr
 from backfill.runtime.live.observer import Observer, observe
 from backfill.runtime.live.reports import Reports
+from backfill.runtime.main_program import run_program
 
 
 def main() -> None:
@@ -22,6 +20,4 @@ def main() -> None:
     observe(observer)
     options = RequestOptions(user_agent=DRIVER_MANAGER, read_seconds=15.0, retries=0)
     Reports(settings, observer.report, lambda: Cluster.in_cluster(options=options)).start()
-    sys.argv = [settings.main_file, *settings.arguments]
-    sys.path[0] = str(Path(settings.main_file).resolve().parent)
-    runpy.run_path(settings.main_file, run_name="__main__")
+    run_program(settings.main_file, settings.arguments)

@@ -265,20 +265,18 @@ def test_apaches_child_has_sizes_among_its_properties_and_keeps_the_pods_of_the_
 
 
 @pytest.mark.parametrize(
-    ("base", "field", "files"),
-    [
-        (KUBEFLOW, "mainApplicationFile", lambda spec: spec["deps"]["files"]),
-        (APACHE, "pyFiles", lambda spec: [spec["sparkConf"]["spark.files"]]),
-    ],
+    ("base", "field"),
+    [(KUBEFLOW, "mainApplicationFile"), (APACHE, "pyFiles")],
     ids=["kubeflow", "apache"],
 )
-def test_a_main_program_in_an_object_store_is_fetched_beside_the_launcher(
-    base: Manifest, field: str, files: Any
+def test_a_main_program_in_an_object_store_is_fetched_by_the_driver_and_not_where_it_is_submitted(
+    base: Manifest, field: str
 ) -> None:
-    remote = production(base, **{field: "s3a://code/jobs/main.py"})
-    made = child(remote)
-    assert files(made["spec"]) == ["s3a://code/jobs/main.py"]
-    assert json.loads(variables(pods(base, made)[0])["BACKFILL_SETTINGS"])["mainFile"] == "main.py"
+    program = "s3a://code/jobs/main.py"
+    made = child(production(base, **{field: program}))
+    settings = variables(pods(base, made)[0])["BACKFILL_SETTINGS"]
+    assert json.loads(settings)["mainFile"] == program
+    assert program not in json.dumps(made).replace(json.dumps(settings), "")
 
 
 def test_several_files_of_apaches_are_the_program_and_its_modules() -> None:

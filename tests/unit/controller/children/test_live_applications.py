@@ -95,12 +95,15 @@ def test_its_driver_starts_the_program_through_the_launcher_it_carries(base: Man
     assert variables["REGION"] == "us"
 
 
-def test_a_program_that_is_fetched_is_fetched_for_the_live_application() -> None:
-    base = production(KUBEFLOW, mainApplicationFile="s3a://programs/main.py")
-    assert "s3a://programs/main.py" in live(base)["spec"]["deps"]["files"]
-    base = production(APACHE, pyFiles="s3a://programs/main.py,s3a://programs/lib.zip")
-    conf = live(base)["spec"]["sparkConf"]
-    assert conf["spark.files"] == "s3a://programs/main.py"
+def test_a_program_in_an_object_store_is_fetched_by_the_live_driver() -> None:
+    of_kubeflow = production(KUBEFLOW, mainApplicationFile="s3a://programs/main.py")
+    of_apache = production(APACHE, pyFiles="s3a://programs/main.py,s3a://programs/lib.zip")
+    for base in (of_kubeflow, of_apache):
+        _, _, variables = driver_of(base, live(base))
+        told = LiveSettings.model_validate_json(variables["BACKFILL_LIVE_SETTINGS"])
+        assert told.main_file == "s3a://programs/main.py"
+    conf = live(of_apache)["spec"]["sparkConf"]
+    assert "spark.files" not in conf
     assert conf["spark.submit.pyFiles"] == "s3a://programs/lib.zip"
 
 
