@@ -5,6 +5,7 @@ test says.
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -37,6 +39,7 @@ START = datetime(2021, 7, 11, tzinfo=UTC)
 ROWS_PER_STEP = 60
 STEP = timedelta(minutes=10)
 DEADLINE_SECONDS = 2 * PATIENCE_SECONDS
+_LOOK_SECONDS = 0.0005
 EVENTS = pa.schema([("id", pa.int64()), ("user", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
 COUNTS = pa.schema(
     [("start", pa.timestamp("us", tz="UTC")), ("user", pa.int64()), ("n", pa.int64())]
@@ -234,6 +237,17 @@ def driver(
         finally:
             process.kill()
             process.wait()
+
+
+def kill_once(process: "subprocess.Popen[Any]", condition: Callable[[], bool]) -> None:
+    """Kills a driver with all of its processes, the JVM among them, once a condition holds."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert process.poll() is None, f"the driver ended with {process.returncode}"
+        assert time.monotonic() < deadline, "the driver does not get so far"
+        time.sleep(_LOOK_SECONDS)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:

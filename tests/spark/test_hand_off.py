@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ from typing import Any
 import hand_off_by_time as by_time
 import pyarrow as pa
 import pytest
-from drivers import START, assign, run_applications, status
+from drivers import START, assign, kill_once, run_applications, status
 from json_lines_sink import rows_in
 from pyiceberg.catalog import Catalog
 
@@ -512,6 +512,13 @@ class Production:
                 return LiveReport.model_validate(answer["report"])
         raise AssertionError((self.directory / "production.log").read_text()[-3000:])
 
+    def kill_once(self, condition: Callable[[], bool], file: Path, *arguments: str) -> None:
+        """Runs a program, and kills its driver with the JVM once a condition holds."""
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps([str(file), self.broker, *arguments]) + "\n")
+        self._process.stdin.flush()
+        kill_once(self._process, condition)
+
     def produce_by_time(self, first: int, end: int) -> None:
         """The same for the source without offsets, by the time of each row."""
         file = self.directory / f"timed-{first}.json"
@@ -557,6 +564,7 @@ def production(jars: Jars, broker: str, directory: Path) -> Iterator[Production]
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
+            start_new_session=True,
         )
         try:
             yield Production(process, directory, broker)

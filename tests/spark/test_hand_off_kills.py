@@ -1,12 +1,12 @@
 """History's driver is killed in every phase of the hand-off, in one attempt after the other: what is
-left in the end is what an undisturbed run leaves, and live traffic goes on from it.
+left in the end is what an undisturbed run leaves, and live traffic goes on from it, also if its
+driver is killed in its first micro-batch.
 """
 
 import json
 import os
 import re
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +14,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from drivers import (
-    DEADLINE_SECONDS,
     assign,
     committed,
     driver,
+    kill_once,
     run_applications,
     status,
     wait_until,
@@ -44,7 +44,7 @@ from backfill.protocol.hand_off import HandOffReport
 from backfill.runtime.handoff.place import MARKER
 from backfill.runtime.settings import RuntimeSettings
 from compacting import compact
-from kafka_broker import find_jars, kafka_broker
+from kafka_broker import Jars, find_jars, kafka_broker
 
 _QUERIES = ("copies", "counts")
 """In the order in which the program starts them."""
@@ -54,7 +54,6 @@ _LARGE_BYTES = 1 << 28
 """Copied for long enough to be killed meanwhile."""
 _MOST_TRIES = 5
 """Attempts to hit a phase that lasts milliseconds."""
-_LOOK_SECONDS = 0.0005
 _UNIQUE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -74,13 +73,7 @@ class Attempts:
     def kill_once(self, condition: Callable[[], bool]) -> None:
         """Kills the driver with all of its processes, the JVM among them, once it holds."""
         with driver(self.settings) as process:
-            deadline = time.monotonic() + DEADLINE_SECONDS
-            while not condition():
-                assert process.poll() is None, f"the driver ended with {process.returncode}"
-                assert time.monotonic() < deadline, "the driver does not get so far"
-                time.sleep(_LOOK_SECONDS)
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            kill_once(process, condition)
         attempt = self.settings.attempt + 1
         scratch = f"{Path(self.settings.scratch).parent}/scratch-{attempt}"
         self.settings = self.settings.model_copy(update={"attempt": attempt, "scratch": scratch})
@@ -142,6 +135,33 @@ def kill_in_every_phase(attempts: Attempts) -> None:
 
     attempts.kill_once(attempts.reported)
     assert placed(attempts.second)
+
+
+def kill_in_the_first_live_batch(
+    attempts: Attempts, jars: Jars, broker: str, directory: Path
+) -> None:
+    """Kills the live driver once it has begun its first micro-batch, and once it has written it."""
+    report = status(attempts.settings).hand_off
+    assert report is not None
+    (batch,) = {query.batch + 1 for query in report.queries}
+    begun, done = (attempts.first / log / str(batch) for log in ("offsets", "commits"))
+    written = attempts.first.parents[1] / _QUERIES[0] / f"{batch}.json"
+    main_file = Path(attempts.settings.main_file)
+    directory.mkdir()
+    for phase in (begun, written):
+        for _ in range(_MOST_TRIES):
+            with production(jars, broker, directory) as live:
+                live.kill_once(phase.exists, main_file, *attempts.settings.arguments[1:])
+            if not done.exists():
+                break
+            for log in (begun.parent, done.parent):
+                for file in log.iterdir():
+                    if file.name.isdigit() and int(file.name) >= batch:
+                        file.unlink()
+            written.unlink(missing_ok=True)
+        assert begun.exists()
+        assert not done.exists()
+        assert written.exists() == (phase is written)
 
 
 class Growing:
@@ -258,6 +278,7 @@ def test_a_driver_killed_in_every_phase_hands_over_what_an_undisturbed_one_does(
         live.produce(HISTORY_ROWS, HISTORY_ROWS + LIVE_ROWS, {"events": "events"})
         main_file = Path(killed.main_file)
         live.run_file(main_file, str(main_file.parent / "uninterrupted"))
+        kill_in_the_first_live_batch(attempts, jars, broker, tmp_path / "doomed")
         live.run_file(main_file, *killed.arguments[1:])
         check_rows(history, killed)
         main_file = Path(extended.main_file)
