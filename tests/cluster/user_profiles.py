@@ -60,7 +60,7 @@ profiles = (
 )
 profiles.select("updated_at", F.to_json(F.struct("*")).alias("value")).writeStream.queryName(
     "profiles"
-).format("kafka").option("kafka.bootstrap.servers", servers).option(
-    "topic", "profiles"
-).option("checkpointLocation", f"{checkpoints}/profiles").start()
+).format("kafka").option("kafka.bootstrap.servers", servers).option("topic", "profiles").option(
+    "checkpointLocation", f"{checkpoints}/profiles"
+).start()
 spark.streams.awaitAnyTermination()
