@@ -306,7 +306,11 @@ while query.isActive and not has_read_all():
 query.stop()
 """
 PROGRAMS: dict[str, tuple[str, tuple[str, ...], int | None]] = {
-    "windows, in more partitions": (WINDOWS, ("counts",), 3),
+    "sliding windows, and windows of these, in more partitions": (
+        SLIDING_AND_CHAINED,
+        ("counts", "sessions"),
+        3,
+    ),
     "sessions of a source by name": (SESSIONS_OF_A_NAMED_SOURCE, ("sessions",), None),
     "state of its own with timers": (STATE_OF_ITS_OWN, ("copies",), None),
     "outer joins of two topics": (OUTER_JOINS, ("joined", "right", "full"), None),
@@ -316,7 +320,6 @@ PROGRAMS: dict[str, tuple[str, tuple[str, ...], int | None]] = {
         ("copies", "counts", "tallies"),
         1,
     ),
-    "sliding windows, and windows of these": (SLIDING_AND_CHAINED, ("counts", "sessions"), None),
     "inner and semi joins of two topics": (INNER_AND_SEMI_JOINS, ("joined", "copies"), 3),
     "timers of the clock": (TIMERS_OF_THE_CLOCK, ("copies",), None),
     "real-time mode": (REAL_TIME, ("sent",), None),
