@@ -14,7 +14,8 @@ TABLE_NAME_PATTERN = r"^[A-Za-z0-9]+([-_][A-Za-z0-9]+)*(\.[^.\s\x00-\x1f\x7f]+){
 
 Name = Annotated[str, Field(max_length=63, pattern=NAME_PATTERN)]
 InputName = Annotated[str, Field(max_length=63, pattern=INPUT_NAME_PATTERN)]
-TableName = Annotated[str, Field(max_length=255, pattern=TABLE_NAME_PATTERN)]
+MOST_TABLE_NAME = 255
+TableName = Annotated[str, Field(max_length=MOST_TABLE_NAME, pattern=TABLE_NAME_PATTERN)]
 PlanId = Annotated[str, Field(max_length=128)]
 ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
 DirectoryUri = Annotated[str, Field(min_length=1, max_length=1024, pattern=LOCATION_PATTERN)]

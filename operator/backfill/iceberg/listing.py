@@ -1,5 +1,6 @@
 """The tables of all catalogs in PyIceberg's configuration, by name."""
 
+import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
@@ -8,6 +9,7 @@ from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
 from backfill.api.errors import InvalidPlanInput
+from backfill.api.field_types import MOST_TABLE_NAME, TABLE_NAME_PATTERN
 from backfill.iceberg.catalog_problems import catalog_problem
 from backfill.iceberg.catalogs import open_catalog
 from backfill.iceberg.failures import reason
@@ -63,7 +65,11 @@ class KnownTables:
             return []
         try:
             found: list[str] = []
+            unusable = ""
             for table in _tables(catalog):
+                if not _is_usable(f"{name}.{table}"):
+                    unusable = unusable or table
+                    continue
                 if len(found) == _MOST_TABLES:
                     self.problems.append(
                         f"catalog {name} has more than {_MOST_TABLES:,} tables; only the first"
@@ -74,7 +80,15 @@ class KnownTables:
         except Exception as error:
             self.problems.append(f"catalog {name} does not list its tables: {reason(error)}")
             return []
+        if unusable:
+            self.problems.append(
+                f"catalog {name} has tables that a Backfill cannot name, such as {unusable!r}"
+            )
         return found
+
+
+def _is_usable(name: str) -> bool:
+    return len(name) <= MOST_TABLE_NAME and re.fullmatch(TABLE_NAME_PATTERN, name) is not None
 
 
 def _tables(catalog: Catalog) -> Iterator[str]:

@@ -15,3 +15,13 @@ def test_a_name_without_its_catalog_is_found_but_a_full_name_counts_first(lake: 
     assert tables.find("`raw`.`Orders`") == "lake.raw.orders"
     assert tables.find("lake.raw.clicks") == "lake.raw.clicks"
     assert tables.find("orders") is None
+
+
+def test_tables_that_a_backfill_cannot_name_are_not_proposed(lake: Catalog) -> None:
+    for name in ("clicks", "my clicks", "größe"):
+        lake.create_table(("raw", name), pa.schema([("id", pa.int64())]))
+    tables = KnownTables(lambda: ["lake"])
+    assert tables.names == ("lake.raw.clicks", "lake.raw.größe")
+    assert tables.problems == [
+        "catalog lake has tables that a Backfill cannot name, such as 'raw.my clicks'"
+    ]
