@@ -170,12 +170,13 @@ class BatchInProgress:
         """What was written, by output, and whether all threads and tasks of the function have ended
         in time. Nothing more may be written.
 
+        Args:
+            patience_seconds: how long they may write nothing.
+
         Raises:
             BadInput: something was refused.
         """
-        ended = self.parts.wait(patience_seconds, self._function.run.over)
-        if not self.parts.close():
-            self.refuse(_not_awaited(self._function.query))
+        ended = self.parts.close(patience_seconds, self._function.run.over)
         if self._refused is not None:
             raise self._refused
         return self._files, ended
@@ -465,17 +466,6 @@ class _Branch:
         files = [file for each in written for file in each.files]
         holds = self._holds or "Rows"
         self._sink.stage(Batch(self._query, number, files, spec_id, outside, holds=holds))
-
-
-def _not_awaited(query: str) -> UnsupportedProgram:
-    return UnsupportedProgram(
-        Problem(
-            "",
-            f"the function of query {query} has returned while one of its threads still writes a"
-            " DataFrame",
-            _WAIT,
-        )
-    )
 
 
 def _late(destination: Destination, number: int) -> ResultLost:

@@ -15,9 +15,12 @@ from backfill.api.errors import ResultLost
 from backfill.planning.workspace import Workspace
 
 PATIENCE_SECONDS = 10.0
-"""How long threads and tasks are waited for. Each time that some have not ended by then, later
-batches of the query wait half as long: functions may start such a thread in every batch.
+"""How long threads and tasks are waited for while they write nothing. Each time that some have not
+ended by then, later batches of the query wait half as long: functions may start such a thread in
+every batch.
 """
+_LONGEST_SECONDS = 600.0
+"""How long they are waited for at most, however often they write."""
 _LOOK_SECONDS = 0.2
 _FILE = "lacks-rows.txt"
 _MOST_BYTES = 64 * 1024
@@ -44,24 +47,26 @@ class Parts:
 
         return end
 
-    def wait(self, seconds: float, stop: threading.Event) -> bool:
-        """Waits until all have ended. Returns False if some have not when the time is up, or when
+    def close(self, seconds: float, stop: threading.Event) -> bool:
+        """Ends the batch once all have ended, or nothing has been written for so many seconds, but
+        never while something is being written. Returns False if some have not ended, or when
         ``stop`` is set.
         """
         with self._changed:
+            at_last = time.monotonic() + _LONGEST_SECONDS
             until = time.monotonic() + seconds
             while self._running and not stop.is_set():
-                left = until - time.monotonic()
+                now = time.monotonic()
+                if self._writing:
+                    until = now + seconds
+                left = min(until, at_last) - now
                 if left <= 0:
                     break
                 self._changed.wait(min(left, _LOOK_SECONDS))
-            return not self._running
-
-    def close(self) -> bool:
-        """Ends the batch. Returns whether nothing is being written to it."""
-        with self._changed:
             self._over = True
-            return not self._writing
+            while self._writing and not stop.is_set():
+                self._changed.wait(_LOOK_SECONDS)
+            return not self._running
 
     @contextmanager
     def write(self) -> Iterator[bool]:
@@ -74,6 +79,7 @@ class Parts:
         finally:
             with self._changed:
                 self._writing -= in_time
+                self._changed.notify_all()
 
 
 def record_lost_rows(checkpoints: Workspace, error: ResultLost) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from backfill.api.errors import ResultLost, UnsupportedProgram
+from backfill.api.errors import ResultLost
 from backfill.planning.workspace import Workspace
 from backfill.runtime.queries.run import Run
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.switching import batch_function, effects
+from backfill.runtime.switching import batch_function, effects, late_writes
 from backfill.runtime.switching.batch_function import BatchFunction, Destination
-from waiting import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS, eventually
 
 COPIES = Destination("copies", "writeTo.append")
 FRAME: Any = SimpleNamespace(sparkSession=SimpleNamespace(_jsparkSession="the query's"))
@@ -90,20 +90,37 @@ def test_threads_and_tasks_that_the_function_does_not_wait_for_are_waited_for(
     pool.shutdown()
 
 
-def test_a_batch_that_is_still_being_written_is_not_committed(query: Query) -> None:
+def test_a_batch_is_committed_when_what_is_being_written_is_there(query: Query) -> None:
     query.branch.may.clear()
+    ends = threading.Timer(5 * batch_function.PATIENCE_SECONDS, query.branch.may.set)
 
     def each(number: int) -> None:
         threading.Thread(target=query.write).start()
         assert query.branch.begun.wait(PATIENCE_SECONDS)
+        ends.start()
 
     query.does = each
-    with pytest.raises(UnsupportedProgram, match="one of its threads still writes a DataFrame"):
-        query.function(FRAME, 0)
-    query.branch.may.set()
-    assert query.committed == {}
-    outcome = query.run.outcome
-    assert outcome is not None and outcome.reason == "UnsupportedProgram"
+    query.function(FRAME, 0)
+    assert query.committed == {0: 1}
+
+
+def test_a_thread_that_never_ends_may_write_as_long_as_it_does_so_often(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late_writes, "_LONGEST_SECONDS", 1.0)
+    errors = list[Exception]()
+
+    def often() -> None:
+        try:
+            while True:
+                query.write()
+        except ResultLost as error:
+            errors.append(error)
+
+    query.does = lambda number: threading.Thread(target=often).start()
+    query.function(FRAME, 0)
+    assert query.committed[0] > 1
+    eventually(lambda: len(errors) == 1, lambda: str(errors))
 
 
 def test_a_write_that_begins_after_the_commit_is_not_forgotten_by_later_attempts(
