@@ -1,9 +1,9 @@
 """Plans and expressions of Spark's JVM: how they are read, made and run.
 
-Spark promises none of what is used here, and another version may need something else. The rest of
-the runtime knows only the names and fields of a plan's nodes; how these are reached, put together
-and evaluated is known only here. :mod:`backfill.runtime.batch.self_test` tries it before the first
-query depends on it.
+Spark promises none of what is used here, and a new version may change it. The rest of the runtime
+knows only the names and fields of a plan's nodes; how these are reached, put together and evaluated
+is known only here. :mod:`backfill.runtime.batch.self_test` tries it before the first query depends
+on it.
 """
 
 import re
