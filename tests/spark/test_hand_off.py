@@ -241,6 +241,16 @@ queries = [write(inner, "joined"), write(semi, "copies")]
 for query in queries:
     query.awaitTermination()
 """
+ONE_FRAME_USED_TWICE = """
+keep_state_in("RocksDB")
+events, clicks = topic("events"), topic("clicks")
+near = F.expr("e.user = c.user and c.at between e.at - interval 1 minute and e.at + interval 1 minute and e.id % 4 = c.id % 4")
+all_of_them = clicks.union(events).union(clicks.filter("id % 3 = 0"))
+joined = all_of_them.alias("e").join(events.alias("c"), near, "left_outer").select("e.id", "e.user", "e.at", F.col("c.id").alias("click"))
+queries = [write(joined.dropDuplicates(["id", "at", "click"]), "joined"), write(clicks.dropDuplicates(["id", "at"]), "copies")]
+for query in queries:
+    query.awaitTermination()
+"""
 TIMERS_OF_THE_CLOCK = """
 import pandas as pd
 from pathlib import Path
@@ -321,6 +331,7 @@ PROGRAMS: dict[str, tuple[str, tuple[str, ...], int | None]] = {
         1,
     ),
     "inner and semi joins of two topics": (INNER_AND_SEMI_JOINS, ("joined", "copies"), 3),
+    "one frame used twice": (ONE_FRAME_USED_TWICE, ("joined", "copies"), None),
     "timers of the clock": (TIMERS_OF_THE_CLOCK, ("copies",), None),
     "real-time mode": (REAL_TIME, ("sent",), None),
     "a source without offsets": (by_time.PROGRAM, (*by_time.UNIQUE, by_time.DOUBLED), None),
@@ -415,6 +426,8 @@ producer.commitTransaction()
 producer.close()
 """
 """Sends records in one transaction. Where it ends takes an offset of each partition."""
+ABORT = PRODUCE.replace("producer.commit", "producer.flush()\nproducer.abort")
+"""Sends them in a transaction that is aborted, which takes these offsets as well."""
 TRIM = """
 import sys
 from pyspark.sql import SparkSession
@@ -545,6 +558,19 @@ class Production:
         ]
         file.write_text("\n".join(map(json.dumps, lines)))
         self.run(PRODUCE, str(file))
+
+    def abort(self, topics: Mapping[str, int]) -> None:
+        """Records in each partition of these topics that are taken back."""
+        file = self.directory / "aborted.json"
+        record = {"key": None, "value": "aborted"}
+        file.write_text(
+            "\n".join(
+                json.dumps(record | {"topic": topic, "partition": partition})
+                for topic, partitions in topics.items()
+                for partition in range(partitions)
+            )
+        )
+        self.run(ABORT, str(file))
 
 
 def _with_topic(source: Source, topic: str) -> Source:
@@ -732,6 +758,8 @@ def test_history_and_the_live_application_give_what_an_uninterrupted_run_gives(
         for first, end in ((0, HISTORY_ROWS), (HISTORY_ROWS, HISTORY_ROWS + LIVE_ROWS)):
             live.produce(first, end, rows)
             live.produce_by_time(first, end)
+            if end == HISTORY_ROWS:
+                live.abort({topic: KAFKA_PARTITIONS[topic] for topic in ("events", "clicks")})
         for topic in ("trimmed", by_time.REMOVED):
             live.run(TRIM, topic)
         history = History.of(tmp_path, lake, jars, broker)
