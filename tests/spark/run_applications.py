@@ -14,6 +14,11 @@ from pyspark.sql import SparkSession
 from backfill.runtime.launch import drive, prepare
 from backfill.runtime.settings import RuntimeSettings
 
+_IDLE_GRACE_SECONDS = 3.0
+"""How long an application may wait without a query that it should have. None of these starts one in
+a listener, for which a real driver waits longer.
+"""
+
 
 def leave_listeners() -> None:
     """Later applications have the same session, and would tell all listeners of every batch."""
@@ -27,6 +32,7 @@ def leave_listeners() -> None:
 if __name__ == "__main__":
     for path in sys.argv[1:]:
         run, agent = prepare(RuntimeSettings.model_validate_json(Path(path).read_bytes()))
+        run._idle_grace_seconds = _IDLE_GRACE_SECONDS
         outcome = drive(run, agent)
         for query in run.queries:
             query.handle.stop()
