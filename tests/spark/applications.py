@@ -270,6 +270,26 @@ def each(batch, number):
 kafka(spark).writeStream.queryName("each").foreachBatch(each).start().awaitTermination()
 """
 
+_CALLED = (
+    """
+import datetime
+from backfill.runtime.switching import batch_function, writer
+
+class CalledAtOnce(batch_function.BatchFunction):
+    def __init__(self, *given):
+        writer.BatchFunction = batch_function.BatchFunction
+        super().__init__(*given)
+        # a query has a session of its own
+        own = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+        rows = [(1, 1, datetime.datetime(2021, 7, 11))]
+        self(own.createDataFrame(rows, "id long, user long, at timestamp"), 0)
+
+writer.BatchFunction = CalledAtOnce
+"""
+    + _EACH
+)
+"""The function is called with one batch when its query is to be started, and there is no query."""
+
 FUNCTIONS = {
     "a function that writes with threads, reads its batch often, and only at times": _EACH.format(
         """
@@ -535,6 +555,16 @@ REFUSED_EFFECTS = {
 }
 """What a function does and is refused."""
 
+IN_STREAMS = {
+    "a write to no output",
+    "a statement that replaces",
+    "a connection in a thread, whose error is caught",
+    "the JVM of a frame",
+}
+"""Those that a query calls: one of each kind. How its stream ends does not depend on what is
+refused.
+"""
+
 ALLOWED_EFFECTS = """
 SparkSession.builder.getOrCreate().range(1).write.mode("overwrite").parquet("written")
 SparkSession.builder.getOrCreate().sql("drop table if exists nothing")
@@ -590,7 +620,10 @@ REFUSED = {
         "the table default.users in SQL text, which Spark cannot read by itself; read it with",
     ),
     **{
-        f"in a function: {name}": (_EACH.format(does), words)
+        f"in a function: {name}": (
+            (_EACH if name in IN_STREAMS else _CALLED).format(does),
+            words,
+        )
         for name, (does, words) in REFUSED_EFFECTS.items()
     },
     "a table that the main program fills": (
@@ -731,16 +764,21 @@ last.writeStream.queryName("copies").outputMode("update").start()
 
 LOST = {
     "a thread that goes on": (
-        _EACH.format(
+        """
+import threading
+from backfill.runtime.switching import batch_function
+patience, batch_function.PATIENCE_SECONDS = batch_function.PATIENCE_SECONDS, 0.5
+next_batch = threading.Event()
+"""
+        + _EACH.format(
             """
-    import threading
-    next_batch = globals().setdefault("next_batch", threading.Event())
     if number == 0:
-        threading.Thread(target=lambda: next_batch.wait() and batch.writeTo("copies").append()).start()
+        batch_function.PATIENCE_SECONDS = patience
+        each.late = threading.Thread(target=lambda: next_batch.wait() and batch.writeTo("copies").append())
+        each.late.start()
     else:
         next_batch.set()
-        import time
-        time.sleep(5)
+        each.late.join()
     """
         ),
         "batch 0 is committed without these rows, so the result lacks them: let the function wait for",
