@@ -4,7 +4,8 @@ SHELL := /bin/sh
 PY := .venv/bin/python
 # Tests start hundreds of processes, each of which would compile the operator's modules again.
 export PYTHONDONTWRITEBYTECODE :=
-# A file is one process's. In this order those that take minutes come first, and none of them is left for the end.
+# A file is one process's. In this order those that take minutes come first, and none of them is left for the end. Real runs wait as
+# well: of three processes, one is always there that needs a core of two.
 PYTEST := $(PY) -m pytest --dist loadfile --no-loadscope-reorder --durations 20 --durations-min 5
 TESTS := tests/end_to_end tests/spark tests/unit
 CLASSES := .venv/spark-classes.jsa
@@ -22,7 +23,7 @@ demo: install ## Run a real backfill on real data, end to end (results in .demo/
 	@$(PY) examples/demo/demo.py
 
 test: install $(CLASSES) ## Run the tests: units, Spark, and whole runs compared with an oracle
-	@$(PYTEST) -n 2 -m "not slow" $(TESTS)
+	@$(PYTEST) -n 3 -m "not slow" $(TESTS)
 
 test-all: install $(CLASSES) ## Run those and the slow ones, which `make test` leaves out for the sake of time
 	@$(PYTEST) -n 2 $(TESTS)

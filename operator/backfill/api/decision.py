@@ -28,6 +28,13 @@ from backfill.api.status import (
 )
 
 DECISION_KIND: Final = "BackfillDecision"
+_MOST_NAME = 1024
+"""Characters of a person's name."""
+
+
+def _name_in_one_line(name: object) -> object:
+    """It stays too long if it is: cut, it could be another person's."""
+    return name if isinstance(name, str) and len(name) > _MOST_NAME else in_one_line(name)
 
 
 class BackfillDecisionSpec(Model):
@@ -43,7 +50,9 @@ class BackfillDecisionSpec(Model):
     """``Approve``: publish the result. ``Reject``: do not publish it, which ends the Backfill.
     ``Undo``: restore what the tables held before it was published.
     """
-    by: Annotated[str, BeforeValidator(in_one_line), Field(min_length=1, max_length=1024)]
+    by: Annotated[
+        str, BeforeValidator(_name_in_one_line), Field(min_length=1, max_length=_MOST_NAME)
+    ]
     """User name of the person. With the admission policy of the Helm chart it must be that of the
     request.
     """

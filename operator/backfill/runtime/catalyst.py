@@ -11,10 +11,12 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import JavaObject, is_instance_of
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
@@ -304,6 +306,18 @@ def heap_bytes(spark: SparkSession) -> int:
 def corrupt_record_column(spark: SparkSession) -> str:
     """The name of the column for text that is not a record."""
     return str(spark._jsparkSession.sessionState().conf().columnNameOfCorruptRecord())
+
+
+def downloaded(uri: str, directory: Path) -> str:
+    """The URI of a copy of a file in a directory. It is fetched as ``spark-submit`` does it, with
+    the process's Spark properties, and before there is a session.
+    """
+    SparkContext._ensure_initialized()
+    jvm: Any = SparkContext._jvm
+    conf = jvm.org.apache.spark.SparkConf()
+    file_systems = jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(conf)
+    fetch = jvm.org.apache.spark.util.DependencyUtils.downloadFile
+    return str(fetch(uri, jvm.java.io.File(str(directory)), conf, file_systems))
 
 
 def zone_id(spark: SparkSession, zone: str) -> JavaObject:

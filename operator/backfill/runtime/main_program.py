@@ -5,10 +5,9 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pyspark import SparkContext
+from backfill.runtime.catalyst import downloaded
 
 
 def run_program(main_file: str, arguments: Sequence[str]) -> None:
@@ -26,10 +25,4 @@ def _fetched(uri: str) -> str:
     Spark is given, ``spark-submit`` would look for it as well: where the Spark operator runs, which
     production does not need to reach the program.
     """
-    SparkContext._ensure_initialized()
-    jvm: Any = SparkContext._jvm
-    conf = jvm.org.apache.spark.SparkConf()
-    file_systems = jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(conf)
-    directory = jvm.java.io.File(tempfile.mkdtemp(prefix="program-"))
-    spark = jvm.org.apache.spark.util.DependencyUtils
-    return unquote(urlsplit(spark.downloadFile(uri, directory, conf, file_systems)).path)
+    return unquote(urlsplit(downloaded(uri, Path(tempfile.mkdtemp(prefix="program-")))).path)
