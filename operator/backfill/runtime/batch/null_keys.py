@@ -11,93 +11,70 @@ from pyspark.sql import SparkSession
 
 from backfill.runtime.catalyst import Catalyst, conjuncts, elements, kind_of, nodes_of, pruned
 
-_FILTERED = {
-    "Cross": (0, 1),
-    "Inner": (0, 1),
-    "LeftOuter": (1,),
-    "LeftSemi": (0, 1),
-    "RightOuter": (0,),
-}
-"""The sides, 0 and 1, from which Spark removes rows that have no value in a column of the keys,
-because they match nothing.
-"""
+
+def with_null_keys(plan: JavaObject, spark: SparkSession) -> JavaObject:
+    """An analyzed plan of a stream whose joins give the same as those of a batch job. Itself if
+    they already do.
+    """
+    joins = _joins(plan)
+    if not joins:
+        return plan
+    streamed = _joins(pruned(plan, spark))
+    if len(joins) != len(streamed):  # Spark leaves one out
+        return plan
+    catalyst = Catalyst(spark)
+    found = list(zip(joins, streamed, strict=True))
+
+    def changed(node: JavaObject) -> JavaObject:
+        new = catalyst.with_operands(node, changed)
+        same = next((other for join, other in found if join == node), None)
+        return new if same is None else _matching(catalyst, node, same, new)
+
+    return changed(plan)
 
 
-class NullKeys:
-    """Those of the joins of streams in a captured plan, which is an analyzed one."""
+def _matching(
+    catalyst: Catalyst, join: JavaObject, streamed: JavaObject, new: JavaObject
+) -> JavaObject:
+    """A join with conditions by which null matches null where it does in the stream.
 
-    def __init__(self, plan: JavaObject, spark: SparkSession):
-        self._plan = plan
-        self._spark = spark
-        self._catalyst = Catalyst(spark)
-        self._streamed: list[tuple[JavaObject, JavaObject]] | None = None
-
-    def matched(self, join: JavaObject, bound: JavaObject) -> JavaObject:
-        """A join that gives over batch rows what it gives as a stream.
-
-        Args:
-            join: as in the captured plan.
-            bound: the same one over batch rows.
-        """
-        if str(join.joinType().toString()) == "LeftAnti":  # Spark does not stream it
-            return bound
-        simple = self._catalyst.simplified(join)
-        pairs = self._keys(simple)
-        if not any(_may_be_null(join, *pair) for pair in pairs):
-            return bound
-        streamed = self._as_streamed(join)
-        keys = [] if streamed is None else self._keys(streamed)
-        if streamed is None or len(pairs) != len(keys):
-            return bound
-        known = [each for side in _sides(streamed) for each in _not_null(side)]
-        null = [
-            set(pair) for pair, each in zip(pairs, keys, strict=True) if _null_in_both(each, known)
-        ]
-        if not null:
-            return bound
-        parts = [
-            self._catalyst.equal_or_both_null(*elements(part.children()))
-            if kind_of(part) == "EqualTo" and set(elements(part.children())) in null
-            else part
-            for part in conjuncts(simple.condition().get())
-        ]
-        columns = [side.outputSet() for side in _sides(join)]
-        filtered = [
-            each for each in known if any(each.references().subsetOf(side) for side in columns)
-        ]
-        return self._catalyst.join_where(bound, [*parts, *filtered])
-
-    def _keys(self, join: JavaObject) -> list[tuple[JavaObject, JavaObject]]:
-        keys = self._catalyst.equal_keys(join)
-        return [] if keys is None else keys[0]
-
-    def _as_streamed(self, join: JavaObject) -> JavaObject | None:
-        """A join with the conditions that Spark adds and moves; None if it leaves it out."""
-        if self._streamed is None:
-            joins = _joins(self._plan)
-            streamed = _joins(pruned(self._plan, self._spark))
-            self._streamed = list(zip(joins, streamed, strict=False))
-            if len(joins) != len(streamed):
-                self._streamed = []
-        return next((other for one, other in self._streamed if one == join), None)
+    Args:
+        streamed: the join with the conditions that Spark adds and moves.
+        new: the join over sides that may be changed.
+    """
+    if str(join.joinType().toString()) == "LeftAnti":  # Spark does not stream it
+        return new
+    simple = catalyst.simplified(join)
+    pairs, keys = _keys(catalyst, simple), _keys(catalyst, streamed)
+    if len(pairs) != len(keys):
+        return new
+    known = [each for side in (streamed.left(), streamed.right()) for each in _not_null(side)]
+    null = [set(pair) for pair, each in zip(pairs, keys, strict=True) if _null_in_both(each, known)]
+    if not null:
+        return new
+    parts = [
+        catalyst.equal_or_both_null(*elements(part.children()))
+        if kind_of(part) == "EqualTo" and set(elements(part.children())) in null
+        else part
+        for part in conjuncts(simple.condition().get())
+    ]
+    columns = [side.outputSet() for side in (join.left(), join.right())]
+    filtered = [each for each in known if any(each.references().subsetOf(side) for side in columns)]
+    return catalyst.join_where(new, [*parts, *filtered])
 
 
 def _joins(plan: JavaObject) -> list[JavaObject]:
-    """From above and from the left."""
-    return [each for each in nodes_of(plan) if kind_of(each) == "Join" and each.isStreaming()]
+    """The joins of two streams, in an order that Spark does not change."""
+    return [
+        each
+        for each in nodes_of(plan)
+        if kind_of(each) == "Join" and all(side.isStreaming() for side in elements(each.children()))
+    ]
 
 
-def _sides(join: JavaObject) -> tuple[JavaObject, JavaObject]:
-    return join.left(), join.right()
-
-
-def _may_be_null(join: JavaObject, left: JavaObject, right: JavaObject) -> bool:
-    """Whether rows without both of these keys might get to a join."""
-    filtered = _FILTERED.get(str(join.joinType().toString()), ())
-    pair = left, right
-    if any(kind_of(pair[side]) == "AttributeReference" for side in filtered):
-        return False
-    return bool(left.nullable() and right.nullable())
+def _keys(catalyst: Catalyst, join: JavaObject) -> list[tuple[JavaObject, JavaObject]]:
+    found = catalyst.equal_keys(join)
+    return [] if found is None else found[0]
 
 
 def _null_in_both(keys: tuple[JavaObject, JavaObject], known: list[JavaObject]) -> bool:

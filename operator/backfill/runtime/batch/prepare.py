@@ -17,6 +17,7 @@ from backfill.runtime.batch.arrivals import Lags, StepBounds
 from backfill.runtime.batch.handed_on import handed_on
 from backfill.runtime.batch.leaves import Leaves
 from backfill.runtime.batch.measuring import hiding_nodes, measure, unseen_sources
+from backfill.runtime.batch.null_keys import with_null_keys
 from backfill.runtime.batch.overlap import Between, Compared, OverlapCheck
 from backfill.runtime.batch.reach import Bounded
 from backfill.runtime.batch.rebind import rebind
@@ -201,7 +202,7 @@ class _Work:
         self._first = committed
         self._complete = complete
         self._session = _session_of(frame, header.inputs.parallelism)
-        self._plan = without_json(analyzed(frame), self._session)
+        self._plan = with_null_keys(without_json(analyzed(frame), self._session), self._session)
         used = columns_used_by(self._plan, self._session)
         self._used = {source: frozenset(columns) for source, columns in used.items()}
         workspace = run.settings.plan_workspace

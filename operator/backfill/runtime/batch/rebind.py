@@ -13,7 +13,6 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from backfill.runtime.batch.null_keys import NullKeys
 from backfill.runtime.catalyst import (
     Catalyst,
     analyzed,
@@ -69,7 +68,7 @@ def rebind(
         with_arrival: each leaf has the column ``ARRIVAL``, and ``above`` finds it also in the rows
             at those watermarks below all state to which it can be passed on.
     """
-    return frame_of(spark, _Rebinding(plan, spark, leaf, above, with_arrival).node(plan))
+    return frame_of(spark, _Rebinding(spark, leaf, above, with_arrival).node(plan))
 
 
 def is_state(node: JavaObject) -> bool:
@@ -98,17 +97,9 @@ def hides_arrival(node: JavaObject) -> bool:
 
 
 class _Rebinding:
-    def __init__(
-        self,
-        plan: JavaObject,
-        spark: SparkSession,
-        leaf: Leaf,
-        above: Above | None,
-        with_arrival: bool,
-    ):
+    def __init__(self, spark: SparkSession, leaf: Leaf, above: Above | None, with_arrival: bool):
         self._spark = spark
         self._catalyst = Catalyst(spark)
-        self._null_keys = NullKeys(plan, spark)
         self._leaf = leaf
         self._above = above
         self._with_arrival = with_arrival
@@ -140,8 +131,6 @@ class _Rebinding:
             arrival = [_arrival(child)] if carries else []
             return self._catalyst.project([*columns, *arrival], child)
         bound = self._catalyst.with_children(node, below)
-        if kind_of(node) == "Join" and is_state(node):
-            bound = self._null_keys.matched(node, bound)
         if not carries or kind_of(node) == "Union":
             return bound
         # the last one, since a union is by position

@@ -30,8 +30,7 @@ _TEXTS = (str, tuple, list, set, frozenset, dict)
 def mentioned(function: Any) -> Iterator[str]:
     """Words in the texts of a function and of those within it: in their code and defaults, and in
     what they refer to in their module and in the functions around them; also in the arguments of a
-    partial function, and in the attributes and methods of an object and of its
-    base classes.
+    partial function, and in the attributes and methods of an object and of its base classes.
     """
     seen: dict[int, Any] = {}
     pending = [*_reversed(_of_object(function)), function]
