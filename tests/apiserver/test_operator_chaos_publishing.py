@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 from rest import DECISIONS, Manifest
 
 from backfill.kube.names import child_name
-from backfill.outputs.doubled import PUBLISHED_FROM, UNDONE
+from backfill.outputs.repeated_appends import PUBLISHED_FROM, UNDONE
 from backfill.outputs.result import Result
 from staged import stage_rows
 from table_jobs import CLICKS, HOURS, START

@@ -22,7 +22,7 @@ from pyiceberg.table import Table
 
 from backfill.api.output import PublishMode
 from backfill.outputs.publish import publish
-from backfill.outputs.staging import Batch, stage_batch
+from backfill.outputs.staging import StagedBatch, stage_batch
 from backfill.outputs.undo import Undo
 from iceberg_tables import catalog_properties, commit_files, sqlite_catalog
 from staged import DAY_US, RESULT, WINDOW, make_table, output, rows_of, write_files
@@ -66,7 +66,7 @@ def measure(mode: PublishMode, files: int) -> dict[str, float]:
         table = commit_files(
             lake, table, 1, [each for day in days for each in many(table, day, files)]
         )
-        batch = Batch("query", 0, many(table, 0, files), table.spec().spec_id, 0)
+        batch = StagedBatch("query", 0, many(table, 0, files), table.spec().spec_id, 0)
         stage_batch(table, RESULT, batch)
         published: list[int] = []
         seconds = timed(

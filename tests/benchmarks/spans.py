@@ -29,7 +29,7 @@ from spark_session import bench_session
 
 from backfill.api.output import Output
 from backfill.api.source import Live, LiveKafka
-from backfill.outputs.staging import Batch
+from backfill.outputs.staging import StagedBatch
 from backfill.planning.plan import plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
@@ -165,7 +165,7 @@ def _timed(runner: SpanRunner, program: str, steps: int) -> list[dict[str, Any]]
         }
         return found
 
-    def timed_commit(batch: Batch) -> None:
+    def timed_commit(batch: StagedBatch) -> None:
         begun = time.time()
         commit(batch)
         timings.append({**computed[batch.batch_id], "commit": time.time() - begun})

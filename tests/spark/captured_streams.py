@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource
 
 from backfill.runtime.batch.rebind import rebind
 from backfill.runtime.catalyst import analyzed
-from backfill.runtime.source.data_source import FORMAT
+from backfill.runtime.source.data_source import SOURCE_FORMAT
 
 Read = Callable[[str], DataFrame]
 """Gives the streaming frame of a source."""
@@ -18,7 +18,7 @@ Read = Callable[[str], DataFrame]
 class _NeverStarted(DataSource):
     @classmethod
     def name(cls) -> str:
-        return FORMAT
+        return SOURCE_FORMAT
 
 
 def streams(spark: SparkSession, schemas: Mapping[str, str]) -> Read:
@@ -26,7 +26,7 @@ def streams(spark: SparkSession, schemas: Mapping[str, str]) -> Read:
     spark.dataSource.register(_NeverStarted)
 
     def read(source: str) -> DataFrame:
-        reader = spark.readStream.format(FORMAT).option("source", source)
+        reader = spark.readStream.format(SOURCE_FORMAT).option("source", source)
         return reader.schema(schemas[source]).load()
 
     return read

@@ -16,8 +16,8 @@ from pyspark.sql.window import Window
 
 from backfill.runtime.batch import analysis
 from backfill.runtime.batch.analysis import KnownRows, analyze
-from backfill.runtime.batch.expressions import Key
-from backfill.runtime.batch.reach import Bounded, Range, Reach, Unbounded
+from backfill.runtime.batch.expressions import ColumnKey
+from backfill.runtime.batch.reach import Bounded, Reach, TimeRange, Unbounded
 
 SCHEMAS = {
     "l": "k int, t timestamp, n timestamp_ntz, v int, u timestamp, m struct<at: timestamp>",
@@ -539,7 +539,7 @@ def test_the_work_grows_with_the_columns_and_not_with_their_pairs(
     asked: list[int] = []
     gap = analysis._Rows.gap
 
-    def counted(rows: KnownRows, first: Key, second: Key) -> Range:
+    def counted(rows: KnownRows, first: ColumnKey, second: ColumnKey) -> TimeRange:
         asked.append(1)
         return gap(rows, first, second)
 

@@ -31,7 +31,7 @@ from backfill.api.errors import UnsupportedProgram
 from backfill.runtime.batch import spans as spans_module
 from backfill.runtime.batch.arrow_leaf import arrow_frame
 from backfill.runtime.batch.certain import Lasting
-from backfill.runtime.batch.overlap import Compared, compared_columns
+from backfill.runtime.batch.overlap import SharedResults, compared_columns
 from backfill.runtime.batch.reach import Bounded, Reach, Sessions, Unbounded
 from backfill.runtime.batch.runner import SpanRunner
 from backfill.runtime.catalyst import analyzed
@@ -209,11 +209,11 @@ def test_how_long_what_a_query_reads_stays_the_same(spark: SparkSession, tmp_pat
         ([rows.join(database(spark).union(given), "k")], Lasting.JOB),
     ):
         for frame in frames:
-            found = Compared.of(spark, analyzed(frame), "t")
+            found = SharedResults.of(spark, analyzed(frame), "t")
             assert found.lasting is expected
             assert len(found.places) == 2, "all columns are compared"
     digests = [
-        Compared.of(spark, analyzed(frame), "t").digest
+        SharedResults.of(spark, analyzed(frame), "t").digest
         for frame in (rows, rows, rows.select("k", F.col("t").cast("date")), rows.select("t"))
     ]
     assert digests[0] == digests[1]

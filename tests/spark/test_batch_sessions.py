@@ -21,7 +21,7 @@ from backfill.runtime.batch.arrivals import StepBounds
 from backfill.runtime.batch.reach import Bounded, Sessions
 from backfill.runtime.batch.rebind import rebind
 from backfill.runtime.batch.sessions import SessionQuery, SessionWatch
-from backfill.runtime.batch.spans import Around
+from backfill.runtime.batch.spans import LookAround
 from backfill.runtime.catalyst import analyzed, observed
 from backfill.runtime.queries.tracker import OpenResults
 
@@ -215,7 +215,7 @@ def by_spans(spark: SparkSession, past: Past, program: Program, committed: int =
     found = analyze(frame, "at", arrival)
     assert isinstance(found, Bounded), found
     arrives = {
-        name: Around.of(reach, "arrived", 0).arrives for name, reach in found.sources.items()
+        name: LookAround.of(reach, "arrived", 0).arrives for name, reach in found.sources.items()
     }
     query = SessionQuery("q", past.plan, found, arrives, past.bounds)
     watch, done, plan = SessionWatch(query, spark), Done(), analyzed(frame)

@@ -25,14 +25,14 @@ from test_batch_analysis_cuts import (
 from backfill.runtime.batch import analysis
 from backfill.runtime.batch.analysis import analyze
 from backfill.runtime.batch.expressions import Alternative, Expressions
-from backfill.runtime.batch.reach import Bounded, Extent, Range, Reach
+from backfill.runtime.batch.reach import Bounded, Extent, Reach, TimeRange
 from cases import cases
 
 LEFT, RIGHT = Source("l", by_arrival=False), Source("r", by_arrival=False)
 
 
-def half(whole: Range) -> Range:
-    return Range(
+def half(whole: TimeRange) -> TimeRange:
+    return TimeRange(
         Extent(whole.back.us / 2, whole.back.sessions),
         Extent(whole.ahead.us / 2, whole.ahead.sessions),
     )
@@ -83,7 +83,7 @@ def shift_is_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_is_null(patch: pytest.MonkeyPatch) -> None:
-    def wrong(self: Alternative, moved: Range, total: bool = True) -> Alternative:
+    def wrong(self: Alternative, moved: TimeRange, total: bool = True) -> Alternative:
         return Alternative(self.key, self.moved.then(moved), self.total)
 
     patch.setattr(Alternative, "then", wrong)

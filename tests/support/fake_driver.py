@@ -217,7 +217,7 @@ class FakeDriver:
         # They bring PyArrow and PyIceberg: most of a process's CPU time, and most have no output.
         from backfill.iceberg.tables import Catalogs
         from backfill.outputs.result import Result
-        from backfill.outputs.staging import Batch, stage_batch
+        from backfill.outputs.staging import StagedBatch, stage_batch
 
         for output in settings.outputs:
             table = Catalogs().load_table(output.table, "spec.outputs")
@@ -225,7 +225,9 @@ class FakeDriver:
                 settings.namespace, settings.backfill, settings.uid, settings.plan_id, output.name
             )
             stage_batch(
-                table, result, Batch("query", 0, (), table.spec().spec_id, rows_outside_window=0)
+                table,
+                result,
+                StagedBatch("query", 0, (), table.spec().spec_id, rows_outside_window=0),
             )
 
 

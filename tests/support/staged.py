@@ -20,7 +20,7 @@ from backfill.api.spec import Window
 from backfill.outputs.commits import commit
 from backfill.outputs.data_files import DataFileWriter, layout
 from backfill.outputs.result import Result
-from backfill.outputs.staging import Batch, Holds, stage_batch
+from backfill.outputs.staging import Holds, StagedBatch, stage_batch
 
 RESULT = Result(
     namespace="streaming", backfill="rmi", uid="first", plan_id="0123456789abcdef", output="summary"
@@ -123,7 +123,7 @@ def stage_rows(
     """Stages one batch of rows that have the table's columns."""
     files = write_files(table, rows, result)
     return stage_batch(
-        table, result, Batch("query", batch_id, files, table.spec().spec_id, outside)
+        table, result, StagedBatch("query", batch_id, files, table.spec().spec_id, outside)
     )
 
 
@@ -140,7 +140,7 @@ def stage_as(
     """Stages one batch of a query in output mode update or complete."""
     changes_of = batch_id if holds == "Changes" else None
     files = write_files(table, rows_of(rows, who), result, changes_of)
-    batch = Batch("query", batch_id, files, table.spec().spec_id, outside, holds=holds)
+    batch = StagedBatch("query", batch_id, files, table.spec().spec_id, outside, holds=holds)
     return stage_batch(table, result, batch)
 
 

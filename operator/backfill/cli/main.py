@@ -137,7 +137,7 @@ ManifestNamespace = Annotated[
     ),
 ]
 
-Reason = Annotated[
+ReasonOption = Annotated[
     str, typer.Option("--reason", help="Reason for the decision, recorded in the status.")
 ]
 RequiredReason = Annotated[
@@ -282,7 +282,7 @@ def approve(
     state_dir: StateDir = DEFAULT_STATE,
     output: OutputOption = Output.TEXT,
     namespace: Namespace = None,
-    reason: Reason = "",
+    reason: ReasonOption = "",
 ) -> None:
     """Approve a result that is waiting for approval, and publish it."""
     _decide(target, "Approve", reason, state_dir, output, namespace)
@@ -309,7 +309,7 @@ def undo(
     state_dir: StateDir = DEFAULT_STATE,
     output: OutputOption = Output.TEXT,
     namespace: Namespace = None,
-    reason: Reason = "",
+    reason: ReasonOption = "",
 ) -> None:
     """Undo what a backfill has published, unless others have changed the same rows since.
 

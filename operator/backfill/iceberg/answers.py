@@ -17,7 +17,7 @@ import requests.adapters
 import requests.sessions
 
 from backfill.iceberg.connections import require_peer
-from backfill.iceberg.reach import BadAnswer, limited
+from backfill.iceberg.local_files import BadAnswer, limited
 
 CONNECT_SECONDS: Final = 10.0
 """Limit for a connection, with its TLS handshake."""

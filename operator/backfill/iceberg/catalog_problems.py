@@ -8,7 +8,7 @@ from backfill.api.catalogs import catalog_variables
 from backfill.api.errors import Problem
 from backfill.api.manifests.problems import did_you_mean
 from backfill.iceberg.failures import reason
-from backfill.iceberg.reach import OutOfReach, limited
+from backfill.iceberg.local_files import OutOfReach, limited
 
 _NEED_URI = (None, "rest", "hive", "sql")
 _INFERRED = ("http", "thrift", "sqlite", "postgresql")

@@ -33,6 +33,7 @@ from backfill.iceberg.confinement import confine_file_io
 from backfill.iceberg.connections import require_host, require_server, watch_connections
 from backfill.iceberg.identity import OWN, needed_for_catalog
 from backfill.iceberg.import_points import close_import_points, only_registered
+from backfill.iceberg.local_files import OutOfReach, limit, limited, require_local
 from backfill.iceberg.properties import (
     from_server,
     hosts_of_database,
@@ -40,7 +41,6 @@ from backfill.iceberg.properties import (
     refused,
     sent_by_server,
 )
-from backfill.iceberg.reach import OutOfReach, limit, limited, require_local
 
 _LOG = logging.getLogger(__name__)
 

@@ -12,15 +12,15 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from backfill.iceberg.connections import require_server
 from backfill.iceberg.identity import OWN, S3_SCHEMES, needed_for_files
+from backfill.iceberg.local_files import OutOfReach, require_location
 from backfill.iceberg.properties import named_servers, store_problems
-from backfill.iceberg.reach import OutOfReach, require_location
 from backfill.iceberg.store_relay import relay_uri
 
 
 @cache
 def confine_file_io() -> None:
-    """Makes PyIceberg refuse locations that :mod:`backfill.iceberg.reach` refuses, and properties
-    that would give away this process's identity.
+    """Makes PyIceberg refuse locations that :mod:`backfill.iceberg.local_files` refuses, and
+    properties that would give away this process's identity.
     """
     begin, parse, find = (
         FileIO.__init__,

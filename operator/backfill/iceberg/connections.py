@@ -16,7 +16,7 @@ from ipaddress import ip_address
 from typing import Any, Final
 
 from backfill.iceberg.addresses import Address, AddressRules, Network, refused_name
-from backfill.iceberg.reach import OutOfReach
+from backfill.iceberg.local_files import OutOfReach
 
 _SERVER: Final = re.compile(
     r"(?:(?P<scheme>https?|thrift)://)?(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9.])?|\[[0-9A-Fa-f:.]+\])"

@@ -20,8 +20,8 @@ from pyiceberg.catalog.rest.auth import AuthManager, AuthManagerFactory
 from pyiceberg.io import FileIO
 from pyiceberg.table.locations import LocationProvider
 
+from backfill.iceberg.local_files import OutOfReach
 from backfill.iceberg.properties import FILE_IOS, RETRY_STRATEGIES
-from backfill.iceberg.reach import OutOfReach
 
 
 class _Guard:

@@ -217,17 +217,17 @@ credentials is given.
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedProperty:
     """A property that is not allowed from this source."""
 
     name: str
     why: str
 
 
-def refused(properties: Mapping[str, str]) -> list[Refused]:
+def refused(properties: Mapping[str, str]) -> list[RefusedProperty]:
     """The properties of a Secret because of which a job in the operator does not open a catalog."""
     unknown = (
-        Refused(name, "is not accepted by jobs in the operator")
+        RefusedProperty(name, "is not accepted by jobs in the operator")
         for name in properties
         if not _listed(name, _GIVEN_NAMES)
     )
@@ -259,7 +259,7 @@ def from_server(sent: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def store_problems(properties: Mapping[str, Any]) -> list[Refused]:
+def store_problems(properties: Mapping[str, Any]) -> list[RefusedProperty]:
     """Problems of the properties that files are opened with, because they would give away the
     identity or files of this process.
     """
@@ -298,30 +298,30 @@ def _listed(name: str, names: frozenset[str]) -> bool:
     )
 
 
-def _wrong_values(properties: Mapping[str, str]) -> Iterator[Refused]:
+def _wrong_values(properties: Mapping[str, str]) -> Iterator[RefusedProperty]:
     kind, uri = properties.get("type", "").lower(), properties.get("uri", "")
     if kind and kind not in _TYPES:
-        yield Refused("type", f"must be one of {', '.join(sorted(_TYPES))} in the operator")
+        yield RefusedProperty("type", f"must be one of {', '.join(sorted(_TYPES))} in the operator")
     if (kind == "sql" or (not kind and uri.startswith(_DATABASES))) and (
         why := _wrong_database(uri)
     ):
-        yield Refused("uri", why)
+        yield RefusedProperty("uri", why)
     yield from _store_problems(properties)
 
 
-def _store_problems(properties: Mapping[str, str]) -> Iterator[Refused]:
+def _store_problems(properties: Mapping[str, str]) -> Iterator[RefusedProperty]:
     for name in _HOST_PARTS:
         if (part := properties.get(name)) and not _LABEL.fullmatch(part):
-            yield Refused(name, "must consist of letters, digits and hyphens")
+            yield RefusedProperty(name, "must consist of letters, digits and hyphens")
     for name, allowed in (("py-io-impl", FILE_IOS), ("s3.retry-strategy-impl", RETRY_STRATEGIES)):
         if properties.get(name, next(iter(allowed))) not in allowed:
-            yield Refused(
+            yield RefusedProperty(
                 name,
                 f"names code that is not loaded here; it may be {' or '.join(sorted(allowed))}",
             )
     token = properties.get("gcs.oauth2.token", "")
     if "/" in token or token in ("google_default", "cloud", "browser", "cache"):
-        yield Refused(
+        yield RefusedProperty(
             "gcs.oauth2.token", "must be an access token, not a file or a way to find one"
         )
     for name, credentials in _BEARER_TARGETS.items():
@@ -329,7 +329,7 @@ def _store_problems(properties: Mapping[str, str]) -> Iterator[Refused]:
             all(map(properties.get, needed)) for needed in credentials
         ):
             needed = " or ".join(" and ".join(names) for names in credentials)
-            yield Refused(
+            yield RefusedProperty(
                 name,
                 "would be sent the token of this process's own identity;"
                 f" it needs {needed} beside it",

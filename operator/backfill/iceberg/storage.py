@@ -12,7 +12,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from backfill.iceberg.catalogs import catalog_properties
 from backfill.iceberg.identity import OWN
-from backfill.iceberg.reach import require_location
+from backfill.iceberg.local_files import require_location
 
 _STORES = ("s3.", "client.", "gcs.", "adls.", "hdfs.", OWN)
 _REOPEN_SECONDS = 600.0

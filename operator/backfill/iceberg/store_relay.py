@@ -18,7 +18,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from backfill.iceberg.answers import ANSWER_SECONDS, CONNECT_SECONDS, SILENT_SECONDS
-from backfill.iceberg.reach import OutOfReach
+from backfill.iceberg.local_files import OutOfReach
 
 _LOG = logging.getLogger(__name__)
 _PIECE: Final = 256 * 1024

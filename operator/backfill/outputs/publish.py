@@ -18,8 +18,8 @@ from backfill.api.spec import Window
 from backfill.iceberg.tables import Catalogs
 from backfill.outputs.commits import Overwrite, as_writer, commit_once, commit_produced
 from backfill.outputs.conflicts import ConflictCheck
-from backfill.outputs.doubled import PUBLISHED_FROM, check_not_doubled, window_in_summary
 from backfill.outputs.references import Unreferenced, least_sequence_number
+from backfill.outputs.repeated_appends import PUBLISHED_FROM, check_not_doubled, window_in_summary
 from backfill.outputs.replaced import Removal, ReplacedRows, Replacement, irremovable
 from backfill.outputs.result import Result
 from backfill.outputs.staging import ROWS, branch_head, lost, read_staged, staged_files

@@ -82,7 +82,7 @@ which replace those of earlier batches.
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class StagedBatch:
     """What one micro-batch adds, or one span of steps."""
 
     query: str
@@ -115,7 +115,7 @@ class Batch:
         return "Streaming" if self.first is None else "Batch"
 
 
-def stage_batch(table: Table, result: Result, batch: Batch) -> bool:
+def stage_batch(table: Table, result: Result, batch: StagedBatch) -> bool:
     """Adds a batch to the branch.
 
     Returns True if this call added it, False if it was there already.
@@ -227,7 +227,7 @@ def staged_files(table: Table, result: Result) -> list[DataFile]:
     ]
 
 
-def _append(table: Table, result: Result, batch: Batch) -> None:
+def _append(table: Table, result: Result, batch: StagedBatch) -> None:
     before = branch_head(table.metadata, result)
     replaced = staged_files(table, result) if batch.holds == "Result" else []
     summary = _new_summary(before, result, batch)
@@ -332,7 +332,7 @@ def _commit(
         remove_unused_metadata(table, before, updates._written_manifests)
 
 
-def _new_summary(before: Snapshot | None, result: Result, batch: Batch) -> dict[str, str]:
+def _new_summary(before: Snapshot | None, result: Result, batch: StagedBatch) -> dict[str, str]:
     rows, outside = sum(file.record_count for file in batch.files), batch.rows_outside_window
     staged, nothing = staged_in(before) if before else {}, Staged(batch.query, 0, 0, 0, 0)
     old = nothing if batch.holds == "Result" else staged.get(result.output, nothing)

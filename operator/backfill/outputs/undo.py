@@ -38,8 +38,8 @@ from backfill.api.spec import Window
 from backfill.iceberg.tables import Catalogs
 from backfill.outputs.commits import Overwrite, commit_once, commit_produced
 from backfill.outputs.conflicts import changed_files, describe, may_hold, snapshots_since
-from backfill.outputs.doubled import UNDONE
 from backfill.outputs.publish import publishes
+from backfill.outputs.repeated_appends import UNDONE
 from backfill.outputs.replaced import any_inside, irremovable
 from backfill.outputs.result import Result
 from backfill.outputs.staging import summary_of

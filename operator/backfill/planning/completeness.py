@@ -64,7 +64,7 @@ _FEW_ROWS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class EmptyStretch:
     """A stretch [start, end) without rows."""
 
     start_us: int
@@ -85,7 +85,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class OtherFiles:
     """What is known of a table besides the files that are read."""
 
     rows_before: Callable[[], bool]
@@ -104,7 +104,7 @@ class Around:
     """When its newest rows were committed."""
 
 
-def check_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> InputCheck:
+def check_input(files: SourceFiles, inputs: PlanInputs, around: OtherFiles) -> InputCheck:
     """Whether the files, which are all that have rows of the range, have everything of it."""
     end = inputs.read_end_us
     says = around.ingested
@@ -159,7 +159,7 @@ def check_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> Input
     )
 
 
-def check_live_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> InputCheck:
+def check_live_input(files: SourceFiles, inputs: PlanInputs, around: OtherFiles) -> InputCheck:
     """The same for a source that is read up to its newest row, where live traffic continues:
     nothing can be missing at its end.
     """
@@ -190,7 +190,7 @@ def _why_complete(files: SourceFiles, promise: Ingested | None, *, goes_on: bool
 
 
 def _by_rows(
-    files: SourceFiles, inputs: PlanInputs, around: Around, *, goes_on: bool, promised: bool
+    files: SourceFiles, inputs: PlanInputs, around: OtherFiles, *, goes_on: bool, promised: bool
 ) -> tuple[list[str], list[str]]:
     """What is missing, judged by where there are rows, and what remains unknown.
 
@@ -229,7 +229,7 @@ def _by_rows(
     return missing, unknown
 
 
-def _without_rows(span: Range, around: Around, *, goes_on: bool) -> tuple[list[str], list[str]]:
+def _without_rows(span: Range, around: OtherFiles, *, goes_on: bool) -> tuple[list[str], list[str]]:
     """The same for a source without any row in the range."""
     (days,) = compare([(span, _MANY_ROWS)], around.bounds_near)
     if days.rows >= _ENOUGH_DAYS and not days.pauses:
@@ -242,7 +242,7 @@ _HIDDEN = "files of other days are too long to compare, or have no bounds"
 _TOO_YOUNG = "the table has too few other days to compare"
 
 
-def _unless_usual(stretches: list[Stretch], bounds_near: BoundsNear) -> list[Stretch]:
+def _unless_usual(stretches: list[EmptyStretch], bounds_near: BoundsNear) -> list[EmptyStretch]:
     """The stretches without those that the source has on other days as well."""
     found = []
     ranges = [((each.start_us, each.end_us), each.expected_rows) for each in stretches]
@@ -258,14 +258,14 @@ def _unless_usual(stretches: list[Stretch], bounds_near: BoundsNear) -> list[Str
     return found
 
 
-def _hole(stretch: Stretch) -> str:
+def _hole(stretch: EmptyStretch) -> str:
     return (
         f"it has no rows from {_moment(stretch.start_us)} to {_moment(stretch.end_us)}"
         f" ({_length(stretch)}), where {_about(stretch.expected_rows)} would be usual"
     )
 
 
-def _too_early(stretch: Stretch, end_us: int) -> str:
+def _too_early(stretch: EmptyStretch, end_us: int) -> str:
     return (
         f"its newest row arrived at {_moment(stretch.start_us - 1)}, {_length(stretch)} before"
         f" the end of what is read ({_moment(end_us)}); {_about(stretch.expected_rows)} more"
@@ -273,7 +273,7 @@ def _too_early(stretch: Stretch, end_us: int) -> str:
     )
 
 
-def _length(stretch: Stretch) -> str:
+def _length(stretch: EmptyStretch) -> str:
     seconds = stretch.length_us / _SECOND_US
     exact = 60 if seconds >= _HOUR_SECONDS else 1
     return format_duration(timedelta(seconds=max(round(seconds / exact) * exact, 1)))
@@ -307,7 +307,7 @@ class Arrivals:
         self.rows = self._rows_in(start_us, end_us)
         """Number of rows in the range, as if those of a file were distributed evenly."""
 
-    def suspicious(self) -> list[Stretch]:
+    def suspicious(self) -> list[EmptyStretch]:
         """Stretches in which more rows than could be missing by chance would be usual, in order.
 
         Where files do not span most of what is around one, rows come in bursts, and only many of
@@ -332,7 +332,7 @@ class Arrivals:
             covered = known * _BURST >= length and self._is_covered_around(first, last, length)
             sure = length >= _USUAL_TIMES * _usual(others) if covered else longer
             comparable = longer or self._is_covered_around(first, last, length // _NEAR)
-            found.append(Stretch(first, last, expected, sure, comparable))
+            found.append(EmptyStretch(first, last, expected, sure, comparable))
         return sorted(found, key=lambda stretch: stretch.start_us)
 
     def _is_surprising(self, length: int, expected_rows: float) -> bool:

@@ -135,7 +135,7 @@ class _Duplicates:
             )
 
 
-class Seen:
+class SeenOffsets:
     """Which offsets of which Kafka partitions were seen. Stretches of which every offset was seen,
     as in most, take next to no memory.
     """
@@ -230,7 +230,7 @@ def _opened(table: PinnedTable) -> OpenTable:
 
 def _find(table: PinnedTable, splits: pa.Table) -> _Duplicates:
     """The duplicates among the rows that a source's splits read."""
-    found, seen = _Duplicates(), Seen()
+    found, seen = _Duplicates(), SeenOffsets()
     for number, rows in _read(_opened(table), splits, table.field):
         known = pc.and_(rows.partitions.is_valid(), rows.offsets.is_valid())
         first = seen.first(
@@ -316,7 +316,7 @@ def _rows(table: OpenTable, split: Split, field: str) -> Iterator[_Rows]:
         raise InvalidPlanInput(Problem(f"{field}.table", message)) from error
 
 
-def _refuse_many(found: _Duplicates, seen: Seen, table: PinnedTable) -> None:
+def _refuse_many(found: _Duplicates, seen: SeenOffsets, table: PinnedTable) -> None:
     if seen.partial > MOST_CHUNKS:
         column = table.source.kafka_offset_column
         message = (

@@ -22,7 +22,7 @@ from backfill.iceberg.tables import Catalogs
 from backfill.planning.duplicates import (
     FEW_GAPS,
     MOST_CHUNKS,
-    Seen,
+    SeenOffsets,
     kafka_positions,
     without_duplicates,
 )
@@ -159,7 +159,7 @@ def _check_offsets(
 
     ``starts`` are the first offsets of partitions without rows in the plan. Others are new.
     """
-    name, seen, known = table.source.table, Seen(), set[int]()
+    name, seen, known = table.source.table, SeenOffsets(), set[int]()
     if after_plan is None:
         raise NotExtended(f"it is unknown which Kafka offsets of {name} were read")
     for partitions, offsets in kafka_positions(table, splits):

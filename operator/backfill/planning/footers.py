@@ -15,17 +15,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
 from backfill.iceberg.failures import reason
-from backfill.iceberg.timestamps import Ticks
-from backfill.iceberg.values import partition_values
-from backfill.iceberg.written import (
+from backfill.iceberg.file_columns import (
     Columns,
-    Written,
+    WrittenField,
     columns_of,
     has_field_ids,
     misfits,
     misfits_of,
     path_to,
 )
+from backfill.iceberg.timestamps import Ticks
+from backfill.iceberg.values import partition_values
 from backfill.planning.files import UNKNOWN, ColumnRef, SourceFiles
 from backfill.planning.plan import PlannedFile
 
@@ -159,7 +159,7 @@ def unfit(
 
 
 def unfit_columns(
-    path: str, columns: Sequence[ColumnRef], found: Sequence[tuple[Written, ...] | None]
+    path: str, columns: Sequence[ColumnRef], found: Sequence[tuple[WrittenField, ...] | None]
 ) -> Unreadable | None:
     """Why some columns, which :func:`path_to` has found in a file,
     cannot be read; None if they can.

@@ -20,7 +20,7 @@ from backfill.planning.proof import prove
 from backfill.planning.reading import ReadSources
 from backfill.planning.splits import (
     Opener,
-    Parts,
+    StepPieces,
     Steps,
     build_splits,
     place,
@@ -117,14 +117,14 @@ def _nothing_in_row_groups(read: ReadSources, inputs: PlanInputs) -> InvalidPlan
     return InvalidPlanInput(Problem("spec.window", message, "check window and timestampUnit"))
 
 
-def _totals(parts: Parts, steps: int, read: ReadSources) -> list[SourceTotals]:
+def _totals(parts: StepPieces, steps: int, read: ReadSources) -> list[SourceTotals]:
     return [
         _source_totals(parts, steps, number, files, read) for number, files in enumerate(read.files)
     ]
 
 
 def _source_totals(
-    parts: Parts, steps: int, number: int, files: SourceFiles, read: ReadSources
+    parts: StepPieces, steps: int, number: int, files: SourceFiles, read: ReadSources
 ) -> SourceTotals:
     mine = parts.pieces.source == number
     pieces, step = parts.pieces.take(mine), parts.step[mine]

@@ -14,7 +14,7 @@ import numpy as np
 
 from backfill.api.quantities import count
 from backfill.planning.files import Int64s
-from backfill.planning.partition_files import Continuous, Gap, PartitionFiles, Place
+from backfill.planning.partition_files import Continuous, Gap, GapPlace, PartitionFiles
 
 OffsetBounds = Int64s
 """A row each: least partition, greatest partition, least offset, greatest offset, number of rows.
@@ -156,8 +156,8 @@ def _with_every_offset(near: Iterable[OffsetsNear]) -> OffsetsNear:
 
 
 def _not_elsewhere(
-    places: list[Place], others: Iterable[OffsetBounds]
-) -> Iterator[tuple[Place, Gap]]:
+    places: list[GapPlace], others: Iterable[OffsetBounds]
+) -> Iterator[tuple[GapPlace, Gap]]:
     """What is left of the gaps by all files of the table, whatever the timestamps of their rows."""
     gaps = [each.gap for each in places]
     partition, start, end = np.array(

@@ -41,7 +41,7 @@ class Continuous:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GapPlace:
     """Where offsets are missing."""
 
     gap: Gap
@@ -117,7 +117,7 @@ class PartitionFiles:
         middle = earliest[after] + (latest[after] - earliest[after]) // 2
         return bool((middle < latest[ahead]).any())
 
-    def gaps(self) -> Iterator[Place]:
+    def gaps(self) -> Iterator[GapPlace]:
         """Where offsets are missing between files of the range, or next to them."""
         first, last, _, earliest, latest = np.concatenate(
             [self.before, self.files, self.after], axis=1
@@ -128,17 +128,17 @@ class PartitionFiles:
         ):
             gap = Gap(self.number, int(last[ahead]) + 1, int(first[after]))
             if after in inner:
-                yield Place(gap)
+                yield GapPlace(gap)
             else:
                 yield self._at_edge(gap, int(latest[ahead]), int(earliest[after]))
 
-    def _at_edge(self, gap: Gap, from_us: int, until_us: int) -> Place:
+    def _at_edge(self, gap: Gap, from_us: int, until_us: int) -> GapPlace:
         start, end = self.read
         within = max(min(until_us, end) - max(from_us, start), 0)
         outer = np.concatenate([self.before, self.after], axis=1)
         rows = int(self.files[2].sum() + outer[2].sum())
         span = end - start + int((outer[4] - outer[3] + 1).sum())
-        return Place(gap, within / max(until_us - from_us, 1), rows / span * within)
+        return GapPlace(gap, within / max(until_us - from_us, 1), rows / span * within)
 
     def known(self, outside: list[Gap]) -> Continuous:
         """Between which moments none of its offsets is missing, if some are missing outside."""

@@ -52,7 +52,7 @@ _CHECKS = TypeAdapter(list[InputCheck])
 MOST_FILES_OPENED = 2_000
 """Most files that are opened. It takes a few seconds of small requests to an object store."""
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
 
 def make_plan(
@@ -249,14 +249,14 @@ def _static_field(number: int) -> str:
 
 
 def _each(
-    work: Callable[[Catalogs, int], Result], count: int
-) -> tuple[list[Result], list[Problem]]:
+    work: Callable[[Catalogs, int], _Result], count: int
+) -> tuple[list[_Result], list[Problem]]:
     """Calls a function for each source, or each static table.
 
     Returns the results, and the problems of all of them together.
     """
     catalogs = Catalogs()
-    results: list[Result] = []
+    results: list[_Result] = []
     problems: list[Problem] = []
     for number in range(count):
         try:

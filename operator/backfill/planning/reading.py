@@ -11,7 +11,7 @@ from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import count
 from backfill.iceberg.timestamps import describe_us
 from backfill.planning.bounds import fill_bounds
-from backfill.planning.completeness import Around, check_input, check_live_input
+from backfill.planning.completeness import OtherFiles, check_input, check_live_input
 from backfill.planning.files import UNKNOWN, SourceFiles
 from backfill.planning.metadata.ingestion import ingested, written_us
 from backfill.planning.metadata.manifests import CALENDAR_US, ManifestScan
@@ -126,7 +126,7 @@ def _read_source(
             dropped=bool(source.drop_duplicates),
         )
     )
-    around = Around(
+    around = OtherFiles(
         scan.rows_before,
         scan.rows_after,
         scan.bounds_near,

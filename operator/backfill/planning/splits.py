@@ -40,7 +40,7 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Parts:
+class StepPieces:
     """Pieces by step. A piece that is cut is here once for each step that it overlaps."""
 
     pieces: Pieces
@@ -81,18 +81,18 @@ class Opener:
         return join(parts)
 
 
-def place(pieces: Pieces, steps: Steps) -> Parts:
+def place(pieces: Pieces, steps: Steps) -> StepPieces:
     """Assigns each piece, or its slices, to steps."""
     first, sliced = steps.of(pieces.lower_us), steps.astride(pieces)
     if not sliced.any():
-        return Parts(pieces, first, sliced)
+        return StepPieces(pieces, first, sliced)
     last = np.where(sliced, steps.of(pieces.upper_us), first)
     counts = last - first + 1
     origin = np.repeat(np.arange(len(pieces)), counts)
     step = np.arange(len(origin)) - np.repeat(np.cumsum(counts) - counts, counts) + first[origin]
     cut = sliced[origin]
     placed = pieces.take(origin)
-    return Parts(
+    return StepPieces(
         replace(placed, rows=np.where(cut, _rows_of_slices(placed, steps, step), placed.rows)),
         step,
         cut,
@@ -115,7 +115,7 @@ def _rows_of_slices(pieces: Pieces, steps: Steps, step: Int64s) -> Int64s:
     )
 
 
-def without_empty_steps(parts: Parts, steps: Steps) -> tuple[Parts, Steps, Int64s]:
+def without_empty_steps(parts: StepPieces, steps: Steps) -> tuple[StepPieces, Steps, Int64s]:
     """Removes steps that read nothing, and lets the
     others start at the first row that they may hold.
 
@@ -127,13 +127,15 @@ def without_empty_steps(parts: Parts, steps: Steps) -> tuple[Parts, Steps, Int64
     first = np.full(len(used), np.iinfo(np.int64).max)
     np.minimum.at(first, step, np.maximum(parts.pieces.lower_us, starts[step]))
     return (
-        Parts(parts.pieces, step.astype(np.int64), parts.sliced),
+        StepPieces(parts.pieces, step.astype(np.int64), parts.sliced),
         Steps(first, ends, steps.reach_us),
         used,
     )
 
 
-def share_between_tasks(parts: Parts, opener: Opener, parallelism: int) -> tuple[Parts, Int64s]:
+def share_between_tasks(
+    parts: StepPieces, opener: Opener, parallelism: int
+) -> tuple[StepPieces, Int64s]:
     """Splits files that are larger than a task's share of their step between row groups.
 
     Returns:
@@ -145,7 +147,7 @@ def share_between_tasks(parts: Parts, opener: Opener, parallelism: int) -> tuple
     big = (pieces.group == WHOLE) & ~parts.sliced & (pieces.bytes > share[parts.step])
     if not big.any():
         return parts, share
-    cut: list[Parts] = []
+    cut: list[StepPieces] = []
     unknown = np.zeros(len(pieces), np.bool_)
     for row in np.flatnonzero(big).tolist():
         starts = opener.sources[pieces.source[row]].group_starts[int(pieces.file[row])].as_py()
@@ -154,11 +156,11 @@ def share_between_tasks(parts: Parts, opener: Opener, parallelism: int) -> tuple
         if starts is not None and len(starts) > 1:
             cut.append(_by_starts(parts, row, np.array(starts, np.int64)))
     cut += _by_footers(parts, unknown, opener)
-    whole = Parts(pieces.take(~big), parts.step[~big], parts.sliced[~big])
+    whole = StepPieces(pieces.take(~big), parts.step[~big], parts.sliced[~big])
     return _join_parts([whole, *cut]), share
 
 
-def _by_footers(parts: Parts, chosen: Bools, opener: Opener) -> list[Parts]:
+def _by_footers(parts: StepPieces, chosen: Bools, opener: Opener) -> list[StepPieces]:
     """The row groups of whole files, all in the step of their file."""
     cut = []
     for row in np.flatnonzero(chosen).tolist():
@@ -166,12 +168,14 @@ def _by_footers(parts: Parts, chosen: Bools, opener: Opener) -> list[Parts]:
         one[row] = True
         opened = opener.open(parts.pieces.take(one), np.ones(1, np.bool_))
         cut.append(
-            Parts(opened, np.full(len(opened), parts.step[row]), np.zeros(len(opened), np.bool_))
+            StepPieces(
+                opened, np.full(len(opened), parts.step[row]), np.zeros(len(opened), np.bool_)
+            )
         )
     return cut
 
 
-def _by_starts(parts: Parts, row: int, starts: Int64s) -> Parts:
+def _by_starts(parts: StepPieces, row: int, starts: Int64s) -> StepPieces:
     """A part for each row group of a whole file.
 
     Its rows are in proportion to bytes, and add up to the file's.
@@ -189,15 +193,15 @@ def _by_starts(parts: Parts, row: int, starts: Int64s) -> Parts:
         bytes=sizes,
         known_groups=known_groups,
     )
-    return Parts(
+    return StepPieces(
         divided, np.full(len(starts), parts.step[row]), np.full(len(starts), parts.sliced[row])
     )
 
 
-def _join_parts(parts: Sequence[Parts]) -> Parts:
+def _join_parts(parts: Sequence[StepPieces]) -> StepPieces:
     if len(parts) == 1:
         return parts[0]
-    return Parts(
+    return StepPieces(
         join([part.pieces for part in parts]),
         np.concatenate([part.step for part in parts]),
         np.concatenate([part.sliced for part in parts]),
@@ -205,7 +209,7 @@ def _join_parts(parts: Sequence[Parts]) -> Parts:
 
 
 def build_splits(
-    parts: Parts, share: Int64s, steps: Steps, span: ReadRange, sources: Sequence[SourceFiles]
+    parts: StepPieces, share: Int64s, steps: Steps, span: ReadRange, sources: Sequence[SourceFiles]
 ) -> pa.Table:
     """The plan's splits, sorted by step, source (in
     the order of the resource), path and row group.
@@ -217,7 +221,7 @@ def build_splits(
         mine = pieces.source == number
         rank[mine] = ranked[pieces.file[mine]]
     order = np.lexsort((pieces.group, parts.sliced, rank, pieces.source, parts.step))
-    parts = Parts(pieces.take(order), parts.step[order], parts.sliced[order])
+    parts = StepPieces(pieces.take(order), parts.step[order], parts.sliced[order])
     begins = _split_begins(parts, share)
     return _table(parts, begins, steps, span, sources)
 
@@ -230,7 +234,7 @@ def _ranks(paths: pa.StringArray) -> Int64s:
     return ranks
 
 
-def _split_begins(parts: Parts, share: Int64s) -> Int64s:
+def _split_begins(parts: StepPieces, share: Int64s) -> Int64s:
     """Where splits start among sorted parts. Row groups of a file that are read in the same way
     share a split, up to its target size.
     """
@@ -249,7 +253,7 @@ def _split_begins(parts: Parts, share: Int64s) -> Int64s:
 
 
 def _table(
-    parts: Parts, begins: Int64s, steps: Steps, span: ReadRange, sources: Sequence[SourceFiles]
+    parts: StepPieces, begins: Int64s, steps: Steps, span: ReadRange, sources: Sequence[SourceFiles]
 ) -> pa.Table:
     pieces = parts.pieces
     head = pieces.take(begins)

@@ -23,14 +23,14 @@ import pyarrow.parquet as pq
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import format_duration
 from backfill.iceberg.failures import reason
+from backfill.iceberg.file_columns import Columns, WrittenField, columns_of, path_to
 from backfill.iceberg.timestamps import Ticks
-from backfill.iceberg.written import Columns, Written, columns_of, path_to
 from backfill.planning.bounds import unreadable_files
 from backfill.planning.files import Bools, ColumnRef, Int64s, SourceFiles
 from backfill.planning.footers import open_parquet, unfit_columns, unidentified
 from backfill.planning.pieces import Pieces, ReadRange, join
 from backfill.planning.plan import PlanInputs, Proof, SourceInput, splits_schema
-from backfill.planning.splits import Parts, Steps
+from backfill.planning.splits import StepPieces, Steps
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -45,7 +45,7 @@ PartitionsFound = dict[tuple[int, int, int, int], tuple[int, ...]]
 class StrictParts:
     """What each step reads, and which offsets of each Kafka partition."""
 
-    parts: Parts
+    parts: StepPieces
     boundaries: list[Boundaries]
     """By source."""
     partitions: PartitionsFound
@@ -91,7 +91,7 @@ def place_strictly(
             partition or offset.
     """
     boundaries: list[Boundaries] = []
-    parts: list[Parts] = []
+    parts: list[StepPieces] = []
     partitions: PartitionsFound = {}
     for number, (files, field) in enumerate(zip(sources, fields, strict=True)):
         reader = _Reader(files, field, span)
@@ -99,7 +99,9 @@ def place_strictly(
         parts.append(_place(reader, number, boundaries[-1], partitions))
     pieces = join([part.pieces for part in parts])
     step = np.concatenate([part.step for part in parts])
-    return StrictParts(Parts(pieces, step, np.zeros(len(step), np.bool_)), boundaries, partitions)
+    return StrictParts(
+        StepPieces(pieces, step, np.zeros(len(step), np.bool_)), boundaries, partitions
+    )
 
 
 def with_offsets(
@@ -262,7 +264,7 @@ def _boundaries(reader: _Reader, steps: Steps) -> Boundaries:
 
 def _place(
     reader: _Reader, source: int, boundaries: Boundaries, partitions: PartitionsFound
-) -> Parts:
+) -> StepPieces:
     found: list[tuple[int, ...]] = []
     for rows in reader.rows():
         step = _steps_of(rows, boundaries)
@@ -287,7 +289,7 @@ def _place(
             )
     columns = np.array(found, np.int64).reshape(-1, 9).T
     pieces = Pieces(np.full(columns.shape[1], source, np.int64), *columns[:8])
-    return Parts(pieces, columns[8], np.zeros(columns.shape[1], np.bool_))
+    return StepPieces(pieces, columns[8], np.zeros(columns.shape[1], np.bool_))
 
 
 def _steps_of(rows: _Rows, boundaries: Boundaries) -> Int64s:
@@ -299,7 +301,7 @@ def _steps_of(rows: _Rows, boundaries: Boundaries) -> Int64s:
     return step
 
 
-def _struct_of(columns: Columns, column: ColumnRef) -> tuple[Written, ...] | None:
+def _struct_of(columns: Columns, column: ColumnRef) -> tuple[WrittenField, ...] | None:
     """The path to the struct that would hold a column which a file lacks: empty for a column at the
     top level, None if the file lacks the struct as well.
     """
@@ -308,8 +310,8 @@ def _struct_of(columns: Columns, column: ColumnRef) -> tuple[Written, ...] | Non
 
 def _values(
     table: pa.Table,
-    found: tuple[Written, ...] | None,
-    held: tuple[Written, ...] | None,
+    found: tuple[WrittenField, ...] | None,
+    held: tuple[WrittenField, ...] | None,
     without: int | None,
 ) -> pa.Array:
     """A column of a row group. In a file that lacks the column, it is the value of all rows, except
@@ -323,6 +325,6 @@ def _values(
     return pc.if_else(_column(table, held).is_valid(), values, None) if held else values
 
 
-def _column(table: pa.Table, path: tuple[Written, ...]) -> pa.Array:
+def _column(table: pa.Table, path: tuple[WrittenField, ...]) -> pa.Array:
     column: Any = table[path[0].name].combine_chunks()
     return pc.struct_field(column, [part.name for part in path[1:]]) if len(path) > 1 else column

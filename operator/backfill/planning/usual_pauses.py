@@ -64,7 +64,7 @@ class _Day:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class OtherDays:
     """What other days have at the time of a stretch without rows."""
 
     pauses: int = 0
@@ -75,7 +75,7 @@ class Compared:
     """Number of days whose files are too long to show that."""
 
 
-def compare(stretches: Sequence[tuple[Range, float]], bounds_near: BoundsNear) -> list[Compared]:
+def compare(stretches: Sequence[tuple[Range, float]], bounds_near: BoundsNear) -> list[OtherDays]:
     """For each stretch without rows, with the number of rows expected there: what other days have.
 
     Days before the table's first row or after its last one do not count, nor do those that the
@@ -106,9 +106,9 @@ def _days(stretch: Range) -> list[_Day]:
     return found
 
 
-def _count(days: list[_Day], expected: float) -> Compared:
+def _count(days: list[_Day], expected: float) -> OtherDays:
     shown = [day.shows_pause(expected) for day in days if day.is_another]
-    return Compared(shown.count(True), shown.count(False), shown.count(None))
+    return OtherDays(shown.count(True), shown.count(False), shown.count(None))
 
 
 def _has_rows(files: Int64s, within: Range) -> bool:

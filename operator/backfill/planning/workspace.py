@@ -14,7 +14,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
 from backfill.api.locations import LOCATION_FORM, is_local, is_plain
 from backfill.iceberg.failures import reason
-from backfill.iceberg.reach import require_local
+from backfill.iceberg.local_files import require_local
 from backfill.iceberg.unlinked import UnlinkedPath
 
 if TYPE_CHECKING:

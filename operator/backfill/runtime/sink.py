@@ -35,13 +35,13 @@ from backfill.iceberg.tables import Catalogs
 from backfill.outputs.columns import fit, mismatches, only, zone_mismatches
 from backfill.outputs.data_files import DataFileWriter, layout
 from backfill.outputs.result import Result
-from backfill.outputs.staging import Batch, Staged, read_staged, stage_batch
+from backfill.outputs.staging import Staged, StagedBatch, read_staged, stage_batch
 from backfill.outputs.window import Stretch, WindowRows, window_rows
 from backfill.runtime.session_conf import session_zone
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.long_lived import exempt_from_collection
 
-FORMAT = "backfill_iceberg"
+SINK_FORMAT = "backfill_iceberg"
 LEFT_OUT = "__backfill_left_out_"
 """Begins the names of columns that no table gets: a query has them only to keep its state as it is
 without this sink.
@@ -87,7 +87,7 @@ class SinkSettings(Model):
 def redirect(writer: DataStreamWriter, sink: SinkSettings) -> DataStreamWriter:
     """Makes a stream writer write into an output's branch."""
     writer._df.sparkSession.dataSource.register(BackfillIceberg)
-    return writer.format(FORMAT).option(_OPTION, sink.model_dump_json(by_alias=True))
+    return writer.format(SINK_FORMAT).option(_OPTION, sink.model_dump_json(by_alias=True))
 
 
 def sink_settings(
@@ -165,7 +165,7 @@ class BackfillIceberg(DataSource):
     @classmethod
     def name(cls) -> str:
         """The name of the format."""
-        return FORMAT
+        return SINK_FORMAT
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "SinkWriter":
         """The writer of one micro-batch."""
@@ -173,7 +173,7 @@ class BackfillIceberg(DataSource):
 
 
 @dataclass(frozen=True, slots=True)
-class Written(WriterCommitMessage):
+class WrittenFiles(WriterCommitMessage):
     """What one task has written."""
 
     files: list[DataFile]
@@ -227,10 +227,10 @@ class SinkWriter(DataSourceStreamArrowWriter):
         """The partitioning that files are written with."""
         return self._settings.spec_id
 
-    def write(self, iterator: Iterator[Any]) -> Written:
+    def write(self, iterator: Iterator[Any]) -> WrittenFiles:
         """Writes the rows of one task."""
         files = DataFileWriter(self._layout, _open(self._settings.output.table).io)
-        exempt_from_collection(FORMAT)
+        exempt_from_collection(SINK_FORMAT)
         outside = left_open = 0
         try:
             for batch in iterator:
@@ -242,19 +242,21 @@ class SinkWriter(DataSourceStreamArrowWriter):
                     left_open += _those(batch, times, self._open).num_rows
                 if not self._by_stretch:  # else neighbours would count them as well
                     outside += batch.num_rows - given.num_rows
-            return Written(files.close(), outside, left_open)
+            return WrittenFiles(files.close(), outside, left_open)
         except BaseException:
             files.discard()
             raise
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Adds the batch to the branch, unless the branch has it."""
-        written = [message for message in messages if isinstance(message, Written)]
+        written = [message for message in messages if isinstance(message, WrittenFiles)]
         files = [file for message in written for file in message.files]
         outside = sum(message.rows_outside_window for message in written)
-        self.stage(Batch(self._settings.query, batchId, files, self._settings.spec_id, outside))
+        self.stage(
+            StagedBatch(self._settings.query, batchId, files, self._settings.spec_id, outside)
+        )
 
-    def stage(self, batch: Batch) -> bool:
+    def stage(self, batch: StagedBatch) -> bool:
         """Adds what was written to the branch, unless it is there. Returns whether it did."""
         table = _open(self._settings.output.table).refresh()
         return stage_batch(table, self._settings.result, batch)

@@ -13,7 +13,7 @@ from backfill.api.errors import BackfillError, InvalidPlanInput
 from backfill.outputs.cleanup import discard, discard_earlier, remove_orphans
 from backfill.outputs.files import OwnDirectory
 from backfill.outputs.publish import publish
-from backfill.outputs.staging import Batch, remove_unused_metadata, stage_batch
+from backfill.outputs.staging import StagedBatch, remove_unused_metadata, stage_batch
 from staged import RESULT, TABLE, WINDOW, make_table, output, rows_of, stage, write_files
 
 pytestmark = pytest.mark.hostile
@@ -83,7 +83,7 @@ def test_an_earlier_result_is_not_looked_for_outside_of_the_tables_own_directory
     for made in (data / f"backfill/streaming-rmi-{uid.partition('/')[0]}", own):
         made.mkdir(parents=True, exist_ok=True)
     (own / "part-0.parquet").write_bytes(b"theirs")
-    stage_batch(table, mine, Batch("q", 0, (), 0, 0))
+    stage_batch(table, mine, StagedBatch("q", 0, (), 0, 0))
     with pytest.raises(BackfillError, match="where other files may be"):
         discard_earlier(output(), RESULT)
     assert (own / "part-0.parquet").read_bytes() == b"theirs"

@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 from backfill.api.errors import BadInput, ResultLost, RunFailed
 from backfill.outputs import staging
 from backfill.outputs.cleanup import remove_orphans
-from backfill.outputs.staging import Batch, Staged, read_staged, stage_batch, staged_files
+from backfill.outputs.staging import Staged, StagedBatch, read_staged, stage_batch, staged_files
 from staged import (
     HOUR_US,
     RESULT,
@@ -57,7 +57,9 @@ def test_a_table_without_any_snapshot_can_be_staged_to(lake: Catalog) -> None:
 def span(table: Table, first: int, last: int, rows: list[tuple[int, int]]) -> bool:
     """Stages a span of steps."""
     files = write_files(table, rows_of(rows, "backfill"))
-    return stage_batch(table, RESULT, Batch("query", last, files, table.spec().spec_id, 0, first))
+    return stage_batch(
+        table, RESULT, StagedBatch("query", last, files, table.spec().spec_id, 0, first)
+    )
 
 
 def test_a_span_of_steps_is_staged_once_and_the_next_one_after_it(lake: Catalog) -> None:
@@ -74,7 +76,7 @@ def test_a_span_of_steps_is_staged_once_and_the_next_one_after_it(lake: Catalog)
 def test_what_the_last_span_has_found_is_kept(lake: Catalog) -> None:
     table = make_table(lake)
     for last, overlap in ((0, {"rows": 1}), (1, {"rows": 2})):
-        batch = Batch("query", last, [], table.spec().spec_id, 0, last, overlap=overlap)
+        batch = StagedBatch("query", last, [], table.spec().spec_id, 0, last, overlap=overlap)
         assert stage_batch(table, RESULT, batch)
         staged = read_staged(lake.load_table(table.name()).metadata, RESULT)
         assert staged is not None
@@ -129,7 +131,9 @@ def test_batches_without_rows_keep_the_counts_right(lake: Catalog) -> None:
 def test_what_spans_leave_open_is_counted_over_all_attempts(lake: Catalog) -> None:
     table = make_table(lake)
     for first, last, left_open in ((0, 2, 0), (3, 4, 5), (5, 5, 2)):
-        span = Batch("query", last, (), table.spec().spec_id, 0, first=first, rows_open=left_open)
+        span = StagedBatch(
+            "query", last, (), table.spec().spec_id, 0, first=first, rows_open=left_open
+        )
         assert stage_batch(table, RESULT, span)
     staged = read_staged(table.metadata, RESULT)
     assert staged is not None and staged.rows_open == 7
@@ -312,7 +316,7 @@ def test_files_of_an_older_partitioning_are_staged_as_such(lake: Catalog) -> Non
     files, spec_id = write_files(table, rows_of(FIRST, "backfill")), table.spec().spec_id
     with table.update_spec() as update:
         update.remove_field("part")
-    stage_batch(table, RESULT, Batch("query", 0, files, spec_id, 0))
+    stage_batch(table, RESULT, StagedBatch("query", 0, files, spec_id, 0))
     assert content(table, RESULT.branch) == expected(FIRST, "backfill")
     assert {file.spec_id for file in staged_files(table, RESULT)} == {spec_id}
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from made_files import made_inputs, source_files
 
 from backfill.iceberg.timestamps import GREATEST_US, LEAST_US
-from backfill.planning.completeness import FALSE_ALARMS, Around, Arrivals, check_input
+from backfill.planning.completeness import FALSE_ALARMS, Arrivals, OtherFiles, check_input
 from backfill.planning.plan import InputCheck
 from backfill.planning.usual_pauses import compare
 
@@ -29,7 +29,7 @@ def checked(
     inside = [file for file in files if file[0] < end and file[1] >= start]
     source = source_files("clicks", inside)
     inputs = made_inputs(start, end, [source])
-    around = Around(lambda: before, lambda: after, lambda ranges: [table.T])
+    around = OtherFiles(lambda: before, lambda: after, lambda ranges: [table.T])
     return check_input(source, inputs, around)
 
 

@@ -13,7 +13,7 @@ from backfill.api.changes import spec_difference
 from backfill.api.errors import BadInput, InvalidManifest, Problem
 from backfill.api.hand_off import HandOff
 from backfill.api.manifests.documents import Document, read_documents
-from backfill.api.manifests.parts import Parts
+from backfill.api.manifests.parts import SpecParts
 from backfill.api.manifests.problems import did_you_mean, problems_of, read_json
 from backfill.api.manifests.rules import check_parts, check_spec
 from backfill.api.output import Output
@@ -174,11 +174,11 @@ def _within(field: str, places: list[str]) -> bool:
     return any(field == place or field.startswith((f"{place}.", f"{place}[")) for place in places)
 
 
-def _parts(spec: JsonValue | None) -> Parts:
+def _parts(spec: JsonValue | None) -> SpecParts:
     """The parts of an invalid spec that can be read."""
     given = spec if isinstance(spec, dict) else {}
     hand_off = given.get("handOff")
-    return Parts(
+    return SpecParts(
         window=_leniently(Window, given.get("window")),
         sources=_each(Source, given.get("sources")),
         static_tables=_each(StaticTable, given.get("staticTables")),

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Final
 
 from backfill.api.errors import Problem
-from backfill.api.manifests.parts import Parts
+from backfill.api.manifests.parts import SpecParts
 from backfill.api.output import Output, PublishMode
 from backfill.api.source import Source
 from backfill.api.spec import OrderingPolicy
@@ -13,7 +13,7 @@ from backfill.api.spec import OrderingPolicy
 _MARGIN: Final = "startingTimestampMargin"
 
 
-def live_goes_with_hand_off(parts: Parts) -> Iterator[Problem]:
+def live_goes_with_hand_off(parts: SpecParts) -> Iterator[Problem]:
     """``end: Live`` and ``handOff`` are only valid together."""
     if parts.window is None or parts.window.live == parts.hands_over:
         return
@@ -31,7 +31,7 @@ def live_goes_with_hand_off(parts: Parts) -> Iterator[Problem]:
         )
 
 
-def hand_off_keeps_state(parts: Parts) -> Iterator[Problem]:
+def hand_off_keeps_state(parts: SpecParts) -> Iterator[Problem]:
     """What would not give the state, or the results, of an application that has always been on
     Kafka.
     """
@@ -140,7 +140,7 @@ def _has_no_end(field: str, output: Output | None) -> Iterator[Problem]:
         )
 
 
-def live_application_has_its_own_name(parts: Parts) -> Iterator[Problem]:
+def live_application_has_its_own_name(parts: SpecParts) -> Iterator[Problem]:
     """Its name differs from that of ``applicationRef``."""
     if parts.hand_off is None or parts.hand_off.start != "Deploy":
         return

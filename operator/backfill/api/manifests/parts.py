@@ -12,7 +12,7 @@ from backfill.api.static_table import StaticTable
 
 
 @dataclass(frozen=True)
-class Parts:
+class SpecParts:
     """The parts of a spec that the rules check. Parts that could not be read are None."""
 
     window: Window | None

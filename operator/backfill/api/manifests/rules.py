@@ -10,7 +10,7 @@ from backfill.api.manifests.hand_off_rules import (
     live_application_has_its_own_name,
     live_goes_with_hand_off,
 )
-from backfill.api.manifests.parts import Parts
+from backfill.api.manifests.parts import SpecParts
 from backfill.api.output import PublishMode
 from backfill.api.quantities import format_duration, to_us
 from backfill.api.spec import BackfillSpec, OrderingPolicy
@@ -20,15 +20,15 @@ MOST_STEPS = 1_000_000
 
 def check_spec(spec: BackfillSpec) -> list[Problem]:
     """Every violation of these rules in a spec."""
-    return check_parts(Parts.of(spec))
+    return check_parts(SpecParts.of(spec))
 
 
-def check_parts(parts: Parts) -> list[Problem]:
+def check_parts(parts: SpecParts) -> list[Problem]:
     """The same for the parts of a spec that could be read."""
     return [problem for rule in _RULES for problem in rule(parts)]
 
 
-def _unique_names(parts: Parts) -> Iterator[Problem]:
+def _unique_names(parts: SpecParts) -> Iterator[Problem]:
     sources = [
         (f"spec.sources[{n}].name", source.name) for n, source in enumerate(parts.sources) if source
     ]
@@ -59,7 +59,7 @@ def _same_for_pyiceberg(catalogs: list[tuple[str, str]]) -> Iterator[Problem]:
             )
 
 
-def _unique_topics(parts: Parts) -> Iterator[Problem]:
+def _unique_topics(parts: SpecParts) -> Iterator[Problem]:
     topics = [
         (f"spec.sources[{n}].live.kafka.topic", source.live.kafka.topic)
         for n, source in enumerate(parts.sources)
@@ -72,7 +72,7 @@ def _unique_topics(parts: Parts) -> Iterator[Problem]:
     )
 
 
-def _unique_output_tables(parts: Parts) -> Iterator[Problem]:
+def _unique_output_tables(parts: SpecParts) -> Iterator[Problem]:
     tables = [
         (f"spec.outputs[{n}].table", output.table)
         for n, output in enumerate(parts.outputs)
@@ -85,7 +85,7 @@ def _unique_output_tables(parts: Parts) -> Iterator[Problem]:
     )
 
 
-def _exports_are_apart(parts: Parts) -> Iterator[Problem]:
+def _exports_are_apart(parts: SpecParts) -> Iterator[Problem]:
     """An export has a directory of its own."""
     earlier: list[str] = []
     for n, output in enumerate(parts.outputs):
@@ -101,7 +101,7 @@ def _exports_are_apart(parts: Parts) -> Iterator[Problem]:
         earlier.append(location)
 
 
-def _unique_static_tables(parts: Parts) -> Iterator[Problem]:
+def _unique_static_tables(parts: SpecParts) -> Iterator[Problem]:
     tables = [
         (f"spec.staticTables[{n}].table", static.table)
         for n, static in enumerate(parts.static_tables)
@@ -110,7 +110,7 @@ def _unique_static_tables(parts: Parts) -> Iterator[Problem]:
     yield from _repeated(tables, "listed", "list it once, as of one time")
 
 
-def _ignored_queries_are_no_outputs(parts: Parts) -> Iterator[Problem]:
+def _ignored_queries_are_no_outputs(parts: SpecParts) -> Iterator[Problem]:
     outputs = {output.name for output in parts.outputs if output}
     for n, query in enumerate(parts.ignored_queries):
         if query in outputs:
@@ -120,7 +120,7 @@ def _ignored_queries_are_no_outputs(parts: Parts) -> Iterator[Problem]:
             )
 
 
-def _outputs_are_no_sources(parts: Parts) -> Iterator[Problem]:
+def _outputs_are_no_sources(parts: SpecParts) -> Iterator[Problem]:
     """Such a source gives the application production's old results, unless the spec chooses a
     snapshot.
     """
@@ -150,7 +150,7 @@ def _repeated(named: Iterable[tuple[str, str]], what: str, fix: str) -> Iterator
         first.add(name)
 
 
-def _known_catalogs(parts: Parts) -> Iterator[Problem]:
+def _known_catalogs(parts: SpecParts) -> Iterator[Problem]:
     known = [catalog.name for catalog in parts.catalogs if catalog]
     if not known or len(known) < len(parts.catalogs):
         return
@@ -184,7 +184,7 @@ def _known_catalogs(parts: Parts) -> Iterator[Problem]:
             )
 
 
-def _strict_order_has_offsets(parts: Parts) -> Iterator[Problem]:
+def _strict_order_has_offsets(parts: SpecParts) -> Iterator[Problem]:
     if parts.ordering is None or parts.ordering.policy is not OrderingPolicy.STRICT:
         return
     for n, source in enumerate(parts.sources):
@@ -198,7 +198,7 @@ def _strict_order_has_offsets(parts: Parts) -> Iterator[Problem]:
                 )
 
 
-def _outputs_know_the_window(parts: Parts) -> Iterator[Problem]:
+def _outputs_know_the_window(parts: SpecParts) -> Iterator[Problem]:
     """Without a timestamp, an output's rows cannot be limited to the window, nor the window be
     replaced in its table.
     """
@@ -225,7 +225,7 @@ def _outputs_know_the_window(parts: Parts) -> Iterator[Problem]:
             )
 
 
-def _units_have_columns(parts: Parts) -> Iterator[Problem]:
+def _units_have_columns(parts: SpecParts) -> Iterator[Problem]:
     for n, output in enumerate(parts.outputs):
         if output and output.timestamp_unit is not None and output.timestamp_column is None:
             yield Problem(
@@ -235,7 +235,7 @@ def _units_have_columns(parts: Parts) -> Iterator[Problem]:
             )
 
 
-def _keys_identify_rows(parts: Parts) -> Iterator[Problem]:
+def _keys_identify_rows(parts: SpecParts) -> Iterator[Problem]:
     for n, output in enumerate(parts.outputs):
         if output is None:
             continue
@@ -251,7 +251,7 @@ def _keys_identify_rows(parts: Parts) -> Iterator[Problem]:
             )
 
 
-def _comparisons_fit_together(parts: Parts) -> Iterator[Problem]:
+def _comparisons_fit_together(parts: SpecParts) -> Iterator[Problem]:
     """What can be seen of ``validate`` without the table."""
     for n, output in enumerate(parts.outputs):
         if output is None or output.validate_ is None:
@@ -289,7 +289,7 @@ def reference_is_output(field: str, table: str) -> Problem:
     )
 
 
-def _execution_in_order(parts: Parts) -> Iterator[Problem]:
+def _execution_in_order(parts: SpecParts) -> Iterator[Problem]:
     strict = parts.ordering is not None and parts.ordering.policy is OrderingPolicy.STRICT
     if parts.execution == "Batch" and strict:
         yield Problem(
@@ -306,7 +306,7 @@ def _execution_in_order(parts: Parts) -> Iterator[Problem]:
         )
 
 
-def _chosen_snapshots_do_not_change(parts: Parts) -> Iterator[Problem]:
+def _chosen_snapshots_do_not_change(parts: SpecParts) -> Iterator[Problem]:
     if not parts.wait_for_input_us:
         return
     for n, source in enumerate(parts.sources):
@@ -320,7 +320,7 @@ def _chosen_snapshots_do_not_change(parts: Parts) -> Iterator[Problem]:
             )
 
 
-def _not_too_many_steps(parts: Parts) -> Iterator[Problem]:
+def _not_too_many_steps(parts: SpecParts) -> Iterator[Problem]:
     """A step spans at most half of the allowed misalignment."""
     if parts.window is None or parts.window.live or not parts.max_misalignment_us:
         return  # of a window without an end, planning finds out

@@ -33,19 +33,19 @@ _LOG = logging.getLogger(__name__)
 _MOST_CHARACTERS = 1024
 _HASH_CHARACTERS = 16
 
-Kind = Literal["Normal", "Warning"]
+EventType = Literal["Normal", "Warning"]
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
     """Content of an Event."""
 
-    kind: Kind
+    kind: EventType
     reason: str
     message: str
 
 
-_TOLD: Final[dict[tuple[ConditionType, Reason], tuple[Kind, str]]] = {
+_TOLD: Final[dict[tuple[ConditionType, Reason], tuple[EventType, str]]] = {
     (ConditionType.PLANNED, Reason.PLAN_READY): ("Normal", "Planned"),
     (ConditionType.INPUT_COMPLETE, Reason.INPUT_INCOMPLETE): ("Warning", "InputIncomplete"),
     (ConditionType.INPUT_COMPLETE, Reason.INCOMPLETE_INPUT_ALLOWED): (

@@ -13,7 +13,7 @@ from backfill.controller.jobs.pool import JobUsage
 from backfill.controller.reconcile import Reconciled
 from backfill.kube.names import Key
 
-Result = Literal["done", "conflict", "refused", "failed"]
+ReconcileOutcome = Literal["done", "conflict", "refused", "failed"]
 
 _RECONCILE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _JOB_SECONDS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800)
@@ -112,7 +112,7 @@ class Metrics:
         """Records a request with its HTTP status; 0 means that there was no answer."""
         self._requests.labels(verb, str(code)).inc()
 
-    def turned(self, result: Result, seconds: float) -> None:
+    def turned(self, result: ReconcileOutcome, seconds: float) -> None:
         """Records the end of a reconcile."""
         self._reconciles.labels(result).inc()
         self._reconcile_seconds.observe(seconds)

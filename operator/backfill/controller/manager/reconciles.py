@@ -14,7 +14,7 @@ from backfill.api.status import BackfillStatus
 from backfill.controller.cluster.store import KubernetesStore
 from backfill.controller.interfaces import JobRunner
 from backfill.controller.manager.log_format import about
-from backfill.controller.manager.metrics import Metrics, Result
+from backfill.controller.manager.metrics import Metrics, ReconcileOutcome
 from backfill.controller.manager.workqueue import WorkQueue
 from backfill.controller.reconcile import Reconciled, Reconciler
 from backfill.kube.errors import Faltering, Unauthorized, Unreachable
@@ -114,7 +114,7 @@ class Reconciles:
         for key in list(self._cases):
             self._drop(key)
 
-    def _guarded(self, key: Key) -> Result:
+    def _guarded(self, key: Key) -> ReconcileOutcome:
         backfill = self._find(key)
         with about(*key, uid=_uid(backfill), attempt=_attempt(backfill)):
             try:

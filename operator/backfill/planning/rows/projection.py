@@ -23,7 +23,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from backfill.iceberg.written import ELEMENT, KEY, VALUE, Columns, Written
+from backfill.iceberg.file_columns import ELEMENT, KEY, VALUE, Columns, WrittenField
 
 _HEX_OF_BYTE = np.array([list(f"{value:02x}".encode()) for value in range(256)], np.uint8)
 _UUID_GROUPS = ((0, 4), (4, 6), (6, 8), (8, 10), (10, 16))
@@ -31,7 +31,7 @@ _UUID_GROUPS = ((0, 4), (4, 6), (6, 8), (8, 10), (10, 16))
 
 @dataclass(frozen=True)
 class Projection:
-    """Converts rows of a file that :func:`backfill.iceberg.written.misfits`
+    """Converts rows of a file that :func:`backfill.iceberg.file_columns.misfits`
     has accepted into rows of the table.
     """
 
@@ -65,7 +65,7 @@ class Projection:
     def _field(
         self,
         field: NestedField,
-        written: Written | None,
+        written: WrittenField | None,
         array: pa.Array | None,
         target: pa.DataType,
         rows: int,
@@ -79,7 +79,7 @@ class Projection:
         return pa.repeat(_primitive(constant, field.field_type, target)[0], rows)
 
     def _array(
-        self, array: pa.Array, wanted: IcebergType, written: Written, target: pa.DataType
+        self, array: pa.Array, wanted: IcebergType, written: WrittenField, target: pa.DataType
     ) -> pa.Array:
         if pa.types.is_null(array.type):
             return pa.nulls(len(array), target)
@@ -112,7 +112,11 @@ class Projection:
         return _primitive(array, wanted, target)
 
     def _struct(
-        self, array: pa.StructArray, wanted: StructType, written: Written, target: pa.StructType
+        self,
+        array: pa.StructArray,
+        wanted: StructType,
+        written: WrittenField,
+        target: pa.StructType,
     ) -> pa.Array:
         children = []
         for number, field in enumerate(wanted.fields):

@@ -16,14 +16,14 @@ from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.types import FixedType, IcebergType, NestedField, StructType, UUIDType
 
+from backfill.iceberg.file_columns import Columns
 from backfill.iceberg.timestamps import ticks_of
-from backfill.iceberg.written import Columns
 from backfill.planning.plan import OffsetRange, Split
 from backfill.planning.rows.projection import Projection
 from backfill.planning.rows.table import OpenTable
 
 Positions = npt.NDArray[np.int64]
-Condition = Callable[[Mapping[int, pa.Array]], pa.Array]
+RowCondition = Callable[[Mapping[int, pa.Array]], pa.Array]
 """Returns for each row whether it is read, given the columns that are looked at; null means no."""
 _ROW = "row"
 _UUID_BYTES = 16
@@ -87,7 +87,7 @@ class RowSelection:
         rows = self._project(batch)
         return {field_id: column_at(rows, path) for field_id, path in self._paths.items()}
 
-    def _time_slice(self, table: OpenTable, split: Split) -> list[Condition]:
+    def _time_slice(self, table: OpenTable, split: Split) -> list[RowCondition]:
         if split.slice_start_us is None or split.slice_end_us is None:
             return []
         source = table.source
@@ -99,7 +99,7 @@ class RowSelection:
         self._ids.add(arrival)
         return [lambda columns: _between(columns[arrival].cast(pa.int64()), start, end)]
 
-    def _offsets(self, table: OpenTable, ranges: Sequence[OffsetRange]) -> list[Condition]:
+    def _offsets(self, table: OpenTable, ranges: Sequence[OffsetRange]) -> list[RowCondition]:
         if not ranges:
             return []
         partition, offset = kafka_field_ids(table)

@@ -15,8 +15,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.iceberg.file_columns import Columns, columns_of, names_of
 from backfill.iceberg.values import initial_value, partition_values
-from backfill.iceberg.written import Columns, columns_of, names_of
 from backfill.planning.footers import miscounted, open_parquet, unfit
 from backfill.planning.plan import DeleteFile, Split
 from backfill.planning.rows.row_selection import Positions, RowSelection

@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame
 
 from backfill.runtime.batch.expressions import (
     Alternative,
+    ColumnKey,
     Constraint,
     Expressions,
-    Key,
     Path,
     Paths,
     all_expressions,
@@ -32,9 +32,9 @@ from backfill.runtime.batch.reach import (
     SAME,
     Bounded,
     Extent,
-    Range,
     Reach,
     Sessions,
+    TimeRange,
     Unbounded,
 )
 from backfill.runtime.catalyst import Catalyst, analyzed, clock_pattern, elements, id_of, kind_of
@@ -45,7 +45,7 @@ from backfill.runtime.queries.logical_plan import (
     event_times,
     session_window,
 )
-from backfill.runtime.source.data_source import FORMAT as SOURCE_FORMAT
+from backfill.runtime.source.data_source import SOURCE_FORMAT
 from backfill.runtime.source.timestamp_columns import places_of
 
 _WINDOW = "spark.timeWindow"
@@ -90,7 +90,7 @@ class KnownRows(Protocol):
     """What is known of a node's rows."""
 
     @property
-    def times(self) -> Mapping[Key, Mapping[int, Range]]:
+    def times(self) -> Mapping[ColumnKey, Mapping[int, TimeRange]]:
         """For the value of a column, where the event times of the rows are that they are made of,
         by the place where the plan reads them.
         """
@@ -99,7 +99,7 @@ class KnownRows(Protocol):
     def reads(self) -> frozenset[int]:
         """The places where the plan reads what they may depend on."""
 
-    def gap(self, first: Key, second: Key) -> Range:
+    def gap(self, first: ColumnKey, second: ColumnKey) -> TimeRange:
         """Where the second column's value is, seen from the first one's."""
 
 
@@ -130,15 +130,15 @@ class _Rows:
     leaves: frozenset[int] = frozenset()
     """What they may depend on: places where the plan reads a source, and below zero, sessions of
     an aggregation, by the edge that is their time."""
-    times: dict[Key, dict[int, Range]] = field(default_factory=dict)
+    times: dict[ColumnKey, dict[int, TimeRange]] = field(default_factory=dict)
     """Where the event times of the rows that they depend on are, seen from a column's value, for
     all leaves that matter to rows with a value in it. Columns that are not here may be anything.
     """
-    apart: dict[tuple[Key, Key], Range] = field(default_factory=dict)
+    apart: dict[tuple[ColumnKey, ColumnKey], TimeRange] = field(default_factory=dict)
     """Where the second column's value is, seen from the first one's, in rows that have both."""
-    roots: dict[Key, Key] = field(default_factory=dict)
+    roots: dict[ColumnKey, ColumnKey] = field(default_factory=dict)
     """Another column that is null wherever this one is."""
-    names: dict[Key, dict[int, str]] = field(default_factory=dict)
+    names: dict[ColumnKey, dict[int, str]] = field(default_factory=dict)
     """What columns are called in the sources, where they are passed on unchanged."""
     nulls: frozenset[int] = frozenset()
     """Columns without a value in any row."""
@@ -146,20 +146,20 @@ class _Rows:
     impure: str = ""
     """What below depends on chance, on the clock or on how rows are distributed."""
 
-    def root(self, key: Key) -> Key:
+    def root(self, key: ColumnKey) -> ColumnKey:
         return self.roots.get(key, key)
 
-    def name(self, key: Key) -> dict[int, str]:
+    def name(self, key: ColumnKey) -> dict[int, str]:
         if key in self.names:
             return self.names[key]
         number, path = key
         whole = self.names.get((number, ()), {}) if path else {}
         return {leaf: ".".join((name, *path)) for leaf, name in whole.items()}
 
-    def time(self, key: Key) -> dict[int, Range]:
+    def time(self, key: ColumnKey) -> dict[int, TimeRange]:
         return self.times.get(key) or dict.fromkeys(self.leaves, ANYWHERE)
 
-    def known(self, key: Key) -> bool:
+    def known(self, key: ColumnKey) -> bool:
         """Whether there is a bound for all that rows with a value in the column depend on."""
         return key in self.times and all(
             each.known for leaf, each in self.times[key].items() if leaf >= 0
@@ -170,7 +170,7 @@ class _Rows:
         """The places where the plan reads what they may depend on."""
         return frozenset(leaf for leaf in self.leaves if leaf >= 0)
 
-    def gap(self, first: Key, second: Key) -> Range:
+    def gap(self, first: ColumnKey, second: ColumnKey) -> TimeRange:
         """Where the second column's value is, seen from the first one's."""
         if first == second:
             return SAME
@@ -186,7 +186,7 @@ class _Rows:
         return distance.meet(_hull(witnessed))
 
     @property
-    def keys(self) -> set[Key]:
+    def keys(self) -> set[ColumnKey]:
         """The columns of which anything is known."""
         pairs = itertools.chain.from_iterable(self.apart)
         return {*self.times, *self.names, *pairs}
@@ -199,7 +199,9 @@ class _Rows:
             found.setdefault(number, []).append(path)
         return found
 
-    def pairs(self, columns: Mapping[Key, Key]) -> Iterator[tuple[Key, Key]]:
+    def pairs(
+        self, columns: Mapping[ColumnKey, ColumnKey]
+    ) -> Iterator[tuple[ColumnKey, ColumnKey]]:
         """Those pairs of columns, in their order, of which it may be known how far apart they are.
 
         A table may have thousands of columns, most of which say nothing of any time.
@@ -208,7 +210,7 @@ class _Rows:
             columns: with the rows' own column that each is made of.
         """
         near = self._near
-        made: dict[Key, list[tuple[int, Key]]] = {}
+        made: dict[ColumnKey, list[tuple[int, ColumnKey]]] = {}
         for place, (column, own) in enumerate(columns.items()):
             made.setdefault(own, []).append((place, column))
         for place, (column, own) in enumerate(columns.items()):
@@ -218,13 +220,13 @@ class _Rows:
                     yield column, other
 
     @property
-    def _near(self) -> dict[Key, set[Key]]:
+    def _near(self) -> dict[ColumnKey, set[ColumnKey]]:
         """By column the others with which it has a gap that may be bounded."""
-        near: dict[Key, set[Key]] = {}
+        near: dict[ColumnKey, set[ColumnKey]] = {}
         for first, second in self.apart:
             near.setdefault(first, set()).add(second)
             near.setdefault(second, set()).add(first)
-        timed: dict[int, set[Key]] = {}
+        timed: dict[int, set[ColumnKey]] = {}
         for key, ranges in self.times.items():
             for leaf in ranges:
                 if leaf >= 0:
@@ -234,7 +236,7 @@ class _Rows:
                 near.setdefault(key, set()).update(keys)
         return near
 
-    def only(self, kept: Iterable[Key]) -> "_Rows":
+    def only(self, kept: Iterable[ColumnKey]) -> "_Rows":
         """The same rows, of which only these columns count."""
         keys = set(kept)
         return replace(
@@ -323,7 +325,7 @@ class _Analysis:
         stream keeps rows of every source that are this late.
         """
         self._session_gap: int | None = None
-        self._session_ends: list[dict[int, Range] | None] = []
+        self._session_ends: list[dict[int, TimeRange] | None] = []
         """For each aggregation by session windows, where the rows are that a session depends on,
         seen from its end; None where that is no moment.
         """
@@ -358,7 +360,7 @@ class _Analysis:
         )
 
     def _sessions_that_matter(
-        self, number: int, times: Mapping[int, Range], top: JavaObject
+        self, number: int, times: Mapping[int, TimeRange], top: JavaObject
     ) -> Sessions:
         ends = self._session_ends[number]
         edges: list[tuple[Literal["start", "end"], int]] = [
@@ -385,7 +387,9 @@ class _Analysis:
                 return node
             (node,) = below
 
-    def _times_of_result(self, plan: JavaObject, rows: _Rows, column: str) -> Mapping[int, Range]:
+    def _times_of_result(
+        self, plan: JavaObject, rows: _Rows, column: str
+    ) -> Mapping[int, TimeRange]:
         output = elements(plan.output())
         names = [str(attribute.name()) for attribute in output]
         found = places_of(column, names)
@@ -402,7 +406,7 @@ class _Analysis:
             raise _Refused(self._why_unknown(rows, [key], f"the result's {column}"))
         return rows.times[key]
 
-    def _by_source(self, times: Mapping[int, Range]) -> dict[str, Reach]:
+    def _by_source(self, times: Mapping[int, TimeRange]) -> dict[str, Reach]:
         """By source; what gives only rows without a time does not matter anywhere."""
         found: dict[str, Reach] = {}
         for number, leaf in enumerate(self._leaves):  # none of them are sessions
@@ -419,7 +423,7 @@ class _Analysis:
             found[leaf.source] = each if before is None else _joint(before, each)
         return found
 
-    def _why_unknown(self, rows: _Rows, keys: list[Key], what: str) -> str:
+    def _why_unknown(self, rows: _Rows, keys: list[ColumnKey], what: str) -> str:
         open_ones = {
             leaf
             for key in keys
@@ -576,8 +580,8 @@ class _Analysis:
     ) -> _Rows:
         """Rows with columns that have the value of one of some expressions each."""
         expressions, paths = self._expressions(rows), rows.paths
-        given: dict[Key, list[Alternative]] = {}
-        apart: dict[tuple[Key, Key], Range] = {}
+        given: dict[ColumnKey, list[Alternative]] = {}
+        apart: dict[tuple[ColumnKey, ColumnKey], TimeRange] = {}
         nulls = set()
         for column, choices in columns:
             number = id_of(column)
@@ -596,19 +600,19 @@ class _Analysis:
             lengths = {value.length_us for value in there}
             if None not in lengths:
                 pair = ((number, ("start",)), (number, ("end",)))
-                apart[pair] = _hull(Range.of(length, length) for length in lengths if length)
+                apart[pair] = _hull(TimeRange.of(length, length) for length in lengths if length)
         return self._derived(rows, given, apart, frozenset(nulls))
 
     def _derived(
         self,
         rows: _Rows,
-        given: Mapping[Key, list[Alternative]],
-        apart: dict[tuple[Key, Key], Range],
+        given: Mapping[ColumnKey, list[Alternative]],
+        apart: dict[tuple[ColumnKey, ColumnKey], TimeRange],
         nulls: frozenset[int],
     ) -> _Rows:
-        times: dict[Key, dict[int, Range]] = {}
-        roots: dict[Key, Key] = {}
-        names: dict[Key, dict[int, str]] = {}
+        times: dict[ColumnKey, dict[int, TimeRange]] = {}
+        roots: dict[ColumnKey, ColumnKey] = {}
+        names: dict[ColumnKey, dict[int, str]] = {}
         single = {}
         for key, alternatives in given.items():
             if alternatives and all(each.key in rows.times for each in alternatives):
@@ -681,17 +685,17 @@ class _Analysis:
         longest = gap.ahead
         self._session_gap = max(self._session_gap or 0, int(longest.us))
         session_long = Extent(0, 1)
-        length = Range(gap.back, gap.ahead + session_long)
+        length = TimeRange(gap.back, gap.ahead + session_long)
         number = len(self._session_ends)
         starts, ends = _leaf_of_starts(number), _leaf_of_ends(number)
         times = dict(rows.times)
         times[start] = {
-            leaf: Range(each.back + longest, each.ahead + session_long + longest)
+            leaf: TimeRange(each.back + longest, each.ahead + session_long + longest)
             for leaf, each in rows.times[start].items()
         } | {starts: SAME, ends: length}
         # seen from its last event, which is a gap before its end
         times[end] = {
-            leaf: Range(each.back + longest + session_long + longest, each.ahead)
+            leaf: TimeRange(each.back + longest + session_long + longest, each.ahead)
             for leaf, each in rows.times[start].items()
         } | {starts: length.reverse(), ends: SAME}
         moments = _type_at(window.dataType(), _START) == "timestamp"
@@ -721,7 +725,7 @@ class _Analysis:
                 continue
             (member,) = value
             of_all = member.total and not extreme.filter().isDefined()
-            found: dict[int, Range] = {}
+            found: dict[int, TimeRange] = {}
             for each in keys:
                 key = each.key
                 same_root = each.total and child.root(key) == child.root(member.key)
@@ -734,7 +738,7 @@ class _Analysis:
                     continue  # no edge of the session says whether such a result is closed
                 # a session's edge, which is not the member's but for the first or last one
                 if of_a_session and not (key[1] == edge and to_key.exact):
-                    to_key = Range(to_key.back + Extent(0, 1), to_key.ahead + Extent(0, 1))
+                    to_key = TimeRange(to_key.back + Extent(0, 1), to_key.ahead + Extent(0, 1))
                 to_group = to_key.then(each.moved)
                 for leaf, range_ in inner.times[key].items():
                     reached = to_group.then(each.moved.reverse()).then(range_)
@@ -778,7 +782,7 @@ class _Analysis:
         for key in child.times:
             if key[0] not in keys and child.gap(time, key).exact:
                 times[key] = {
-                    leaf: Range(each.back + delay, each.ahead)
+                    leaf: TimeRange(each.back + delay, each.ahead)
                     for leaf, each in child.times[key].items()
                 }
         kept = [key for key in child.keys if key[0] in keys or key in times]
@@ -836,7 +840,7 @@ class _Analysis:
             for child in children
         ]
         ids = [id_of(column) for column in elements(node.output())]
-        given: list[dict[Key, Key]] = []
+        given: list[dict[ColumnKey, ColumnKey]] = []
         """Of each child the columns of the union, with its own ones."""
         missing: list[set[int]] = []
         for rows, places in zip(each, positions, strict=True):
@@ -911,7 +915,7 @@ def _side_by_side(left: _Rows, right: _Rows) -> _Rows:
 
 def _with_other_side(
     mine: _Rows, other: _Rows, across: list[Constraint]
-) -> dict[Key, dict[int, Range]]:
+) -> dict[ColumnKey, dict[int, TimeRange]]:
     """The times of one side of a join, with how far the other side's rows are from them: the
     matching ones, and so also those whose absence matters.
     """
@@ -943,23 +947,23 @@ def _joint(one: Reach, other: Reach) -> Reach:
     )
 
 
-def _hull(ranges: Iterable[Range]) -> Range:
+def _hull(ranges: Iterable[TimeRange]) -> TimeRange:
     first, *others = ranges
     for each in others:
         first = first.hull(each)
     return first
 
 
-def _meet(ranges: Iterable[Range]) -> Range:
+def _meet(ranges: Iterable[TimeRange]) -> TimeRange:
     found = ANYWHERE
     for each in ranges:
         found = found.meet(each)
     return found
 
 
-def _hulls(times: Iterable[Mapping[int, Range]]) -> dict[int, Range]:
+def _hulls(times: Iterable[Mapping[int, TimeRange]]) -> dict[int, TimeRange]:
     """By leaf, for a value that has one of several origins."""
-    found: dict[int, Range] = {}
+    found: dict[int, TimeRange] = {}
     for each in times:
         for leaf, range_ in each.items():
             found[leaf] = found[leaf].hull(range_) if leaf in found else range_

@@ -120,7 +120,7 @@ class AtWatermark:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class WatermarkedRows:
     """Rows at a watermark, with what the query's watermark was at most when they arrived."""
 
     cells: Cells
@@ -131,7 +131,7 @@ class Seen:
 class Measured:
     """Rows arrive as was measured."""
 
-    seen: Sequence[Seen]
+    seen: Sequence[WatermarkedRows]
     """At each watermark above the source."""
     late_us: int
     also: Arrives | None = None
@@ -220,7 +220,7 @@ class Lags:
         passed[some + 1] = greatest[known[some] - 1] - each.delay_us
         return passed
 
-    def _see(self, each: AtWatermark, watermark: Ints, waits_us: int) -> Seen:
+    def _see(self, each: AtWatermark, watermark: Ints, waits_us: int) -> WatermarkedRows:
         cells = each.cells
         first_steps = np.minimum.reduce(
             [np.searchsorted(self._latest[source], cells.first_arrival) for source in each.sources]
@@ -229,7 +229,7 @@ class Lags:
         passed = np.minimum(watermark[first_steps], cells.first_arrival - self._delay_us)
         late = cells.last_event < passed - waits_us
         np.add.at(self._late_rows, first_steps[late], cells.rows[late])
-        return Seen(cells, passed)
+        return WatermarkedRows(cells, passed)
 
     def _closing_us(self, read_end_us: int, waits_us: int) -> int:
         """How long before the end of what is read results are closed: as no row was later, or as a

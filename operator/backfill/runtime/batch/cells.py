@@ -73,7 +73,7 @@ def cells_of_frame(rows: DataFrame, event_us: Column, width: int) -> Cells:
 
 
 @dataclass(frozen=True, slots=True)
-class Moments:
+class TimeColumn:
     """Where the times of rows are that a task reads."""
 
     path: tuple[str, ...]
@@ -91,7 +91,7 @@ class Moments:
 
 
 def cells_in_tasks(
-    event: Moments, arrival: Moments, width: int, present: Sequence[str] = ()
+    event: TimeColumn, arrival: TimeColumn, width: int, present: Sequence[str] = ()
 ) -> ArrowFunction:
     """Gives the cells of a task's rows, in the columns :data:`RESULT`: of those in which none of
     the columns ``present`` is null. It is for rows that need not pass through the JVM.
@@ -124,7 +124,7 @@ def cells_of_tasks(tasks: DataFrame) -> Cells:
     return _cells(tasks.groupBy(*_KEYS).agg(*merged).toArrow())
 
 
-def _keyed(batch: pa.RecordBatch, event: Moments, arrival: Moments, width: int) -> pa.Table:
+def _keyed(batch: pa.RecordBatch, event: TimeColumn, arrival: TimeColumn, width: int) -> pa.Table:
     """Each row in a cell of its own."""
     (event_us, happened), (arrival_us, arrived) = event.of(batch), arrival.of(batch)
     there = happened & arrived  # without a time, a row has no part in any result

@@ -13,11 +13,11 @@ from functools import partial
 from py4j.java_gateway import JavaObject
 
 from backfill.runtime.batch.moments import DAY_US, SECOND_US, TIME_TYPES, Moments
-from backfill.runtime.batch.reach import SAME, Range
+from backfill.runtime.batch.reach import SAME, TimeRange
 from backfill.runtime.catalyst import elements, id_of, kind_of
 
 Path = tuple[str, ...]
-Key = tuple[int, Path]
+ColumnKey = tuple[int, Path]
 """A column by its identity, and the names of the fields that lead to a value within it."""
 Paths = Mapping[int, Iterable[Path]]
 """By the identity of a column, the values within it of which something is known."""
@@ -66,13 +66,13 @@ _WINDOWS = ("spark.timeWindow", "spark.sessionWindow")
 class Alternative:
     """A column that a value may follow from."""
 
-    key: Key
-    moved: Range = SAME
+    key: ColumnKey
+    moved: TimeRange = SAME
     """Where the value is, seen from the column's."""
     total: bool = True
     """Whether the value is null only where the column's is."""
 
-    def then(self, moved: Range, total: bool = True) -> "Alternative":
+    def then(self, moved: TimeRange, total: bool = True) -> "Alternative":
         """A value that is moved further, and may be null more often unless ``total``."""
         return Alternative(self.key, self.moved.then(moved), self.total and total)
 
@@ -97,9 +97,9 @@ class Value:
 class Constraint:
     """How far apart two columns are wherever a condition is true. None of them is null there."""
 
-    first: Key
-    second: Key
-    apart: Range
+    first: ColumnKey
+    second: ColumnKey
+    apart: TimeRange
     """Where the second one's value is, seen from the first one's."""
 
     def reverse(self) -> "Constraint":
@@ -247,7 +247,9 @@ class Expressions:
             return Value({}, length)
         return Value(
             {
-                (name,): [each.then(Range.of(least + far, greatest + far)) for each in alternatives]
+                (name,): [
+                    each.then(TimeRange.of(least + far, greatest + far)) for each in alternatives
+                ]
                 for name, far in (("start", 0), ("end", length))
             },
             length,
@@ -311,7 +313,7 @@ class Expressions:
 
     def _moved_by(self, expression: JavaObject, amount: int) -> list[Alternative] | None:
         alternatives = self._times(expression)
-        moved = Range.of(amount, amount)
+        moved = TimeRange.of(amount, amount)
         return None if alternatives is None else [each.then(moved) for each in alternatives]
 
     def _period(self, unit: JavaObject) -> float:
@@ -352,7 +354,7 @@ class Expressions:
             return None
         if not all(least <= each <= greatest for each in moved):
             return None
-        return [each.then(Range.of(least, greatest)) for each in alternatives]
+        return [each.then(TimeRange.of(least, greatest)) for each in alternatives]
 
     def _shift(self, expression: JavaObject, operand: int) -> list[Alternative] | None:
         """Of a sum with one of some constants: by their own lengths where these are constant, else
@@ -375,7 +377,7 @@ class Expressions:
             ranges.append(self._widened(min(moved), max(moved), zone))
         least, greatest = min(each[0] for each in ranges), max(each[1] for each in ranges)
         total = bool(children[1 - operand].foldable())
-        return [each.then(Range.of(least, greatest), total) for each in alternatives]
+        return [each.then(TimeRange.of(least, greatest), total) for each in alternatives]
 
     def _constants(self, expression: JavaObject) -> list[JavaObject] | None:
         """The constants of which an expression is one; None where it may be something else."""
@@ -430,7 +432,7 @@ class Expressions:
         if one is None or other is None or one.in_seconds != other.in_seconds:
             return []
         # greater.column + its shift >= less.column + its shift + least_us
-        apart = one.column.moved.then(Range.of(least_us, math.inf)).then(
+        apart = one.column.moved.then(TimeRange.of(least_us, math.inf)).then(
             other.column.moved.reverse()
         )
         return [Constraint(one.column.key, other.column.key, apart)]
@@ -443,7 +445,7 @@ class Expressions:
         if found is None or not isinstance(amount, int):
             return []
         limit = amount * found.unit_us + sign * found.inexact_us
-        between = Range.of(-math.inf, limit) if sign > 0 else Range.of(limit, math.inf)
+        between = TimeRange.of(-math.inf, limit) if sign > 0 else TimeRange.of(limit, math.inf)
         apart = found.second.moved.then(between).then(found.first.moved.reverse())
         return [Constraint(found.second.key, found.first.key, apart)]
 
@@ -469,7 +471,7 @@ class Expressions:
             number, amount = found
             inner = self._linear(number)
             if inner is not None and inner.in_seconds:
-                moved = Range.of(amount * SECOND_US, amount * SECOND_US)
+                moved = TimeRange.of(amount * SECOND_US, amount * SECOND_US)
                 return _Linear(inner.column.then(moved), True)
         if (seconds := self._seconds(expression, kind)) is not None:
             return seconds
@@ -492,7 +494,7 @@ class Expressions:
         if alternatives is None or len(alternatives) != 1:
             return None
         up = SECOND_US - 1 if kind == "UnixTimestamp" else 0
-        return _Linear(alternatives[0].then(Range.of(1 - SECOND_US, up)), True)
+        return _Linear(alternatives[0].then(TimeRange.of(1 - SECOND_US, up)), True)
 
     def _same_structures(self, left: JavaObject, right: JavaObject) -> list[Constraint]:
         one, other = self._times(left), self._times(right)

@@ -13,7 +13,13 @@ from backfill.runtime.batch.arrow_leaf import (
     arrow_frame,
     arrow_frame_of_results,
 )
-from backfill.runtime.batch.cells import RESULT, Moments, cells_in_tasks, cells_of_tasks, width_us
+from backfill.runtime.batch.cells import (
+    RESULT,
+    TimeColumn,
+    cells_in_tasks,
+    cells_of_tasks,
+    width_us,
+)
 from backfill.runtime.batch.merging import merged
 from backfill.runtime.batch.rebind import ARRIVAL
 from backfill.runtime.settings import RuntimeSettings
@@ -121,8 +127,8 @@ class Leaves:
         arrived = find_column(schema, described.timestamp_column)
         assert arrived is not None, "planning has found it"
         path, _ = arrived
-        arrival = Moments(tuple(path), described.timestamp_unit)
-        event, width = Moments((event_column,)), width_us(self._header)
+        arrival = TimeColumn(tuple(path), described.timestamp_unit)
+        event, width = TimeColumn((event_column,)), width_us(self._header)
         columns = dict.fromkeys((event_column, path[0], *present))
         return cells_of_tasks(
             self.results(

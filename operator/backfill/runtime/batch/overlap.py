@@ -56,7 +56,7 @@ class _Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class SharedResults:
     """What two spans must find the same."""
 
     places: Sequence[int] = ()
@@ -67,7 +67,7 @@ class Compared:
     """How long the query finds the same in what is not its sources."""
 
     @classmethod
-    def of(cls, spark: SparkSession, plan: JavaObject, column: str) -> "Compared":
+    def of(cls, spark: SparkSession, plan: JavaObject, column: str) -> "SharedResults":
         """Of the results of a query with this analyzed plan, whose time is ``column``."""
         places = compared_columns(spark, plan, column)
         return cls(places, _digest(spark, plan, column, places), lasting(plan))
@@ -82,7 +82,7 @@ class OverlapCheck:
         spans: Sequence[Span],
         column: str,
         *,
-        compared: Compared,
+        compared: SharedResults,
         compute: Callable[[Span], DataFrame],
         before: Mapping[str, int] | None = None,
     ):

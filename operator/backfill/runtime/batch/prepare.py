@@ -11,20 +11,20 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
 from backfill.api.output import Output
-from backfill.outputs.staging import Batch, Staged
+from backfill.outputs.staging import Staged, StagedBatch
 from backfill.planning.plan import PlanHeader, read_step_bounds
 from backfill.runtime.batch.arrivals import Lags, StepBounds
 from backfill.runtime.batch.handed_on import handed_on
 from backfill.runtime.batch.leaves import Leaves
 from backfill.runtime.batch.measuring import hiding_nodes, measure, unseen_sources
 from backfill.runtime.batch.null_keys import with_null_keys
-from backfill.runtime.batch.overlap import Between, Compared, OverlapCheck
+from backfill.runtime.batch.overlap import Between, OverlapCheck, SharedResults
 from backfill.runtime.batch.reach import Bounded
 from backfill.runtime.batch.rebind import rebind
 from backfill.runtime.batch.runner import Computed, SpanRunner
 from backfill.runtime.batch.sessions import SessionQuery, SessionWatch
 from backfill.runtime.batch.spans import (
-    Around,
+    LookAround,
     Span,
     closed_until_us,
     left_from,
@@ -127,7 +127,7 @@ def traits(found: Bounded, header: PlanHeader) -> Traits:
     )
 
 
-def _look_ahead_seconds(around: Mapping[str, Around]) -> int:
+def _look_ahead_seconds(around: Mapping[str, LookAround]) -> int:
     return _whole_seconds(each.after_us for each in around.values())
 
 
@@ -136,16 +136,16 @@ def _whole_seconds(lengths_us: Iterable[int]) -> int:
     return math.ceil(max(0, *lengths_us) / 1e6)
 
 
-def _around(found: Bounded, header: PlanHeader) -> dict[str, Around]:
+def _around(found: Bounded, header: PlanHeader) -> dict[str, LookAround]:
     """Which rows of each source results depend on, as far as is known before any is read."""
     arrival = header.inputs.arrival_columns
     return {
-        source: Around.of(reach, arrival[source], header.inputs.allowed_lateness_us)
+        source: LookAround.of(reach, arrival[source], header.inputs.allowed_lateness_us)
         for source, reach in found.sources.items()
     }
 
 
-def _not_reported(around: Mapping[str, Around]) -> OpenResults:
+def _not_reported(around: Mapping[str, LookAround]) -> OpenResults:
     """What is known of the results that are left open before the last span."""
     needed_us = max(each.after_us for each in around.values())
     return OpenResults(
@@ -253,7 +253,7 @@ class _Work:
         self._overlap = self._overlap_check(spans)
         return spans
 
-    def _around(self) -> dict[str, Around]:
+    def _around(self) -> dict[str, LookAround]:
         """Which rows of each source results depend on, as they arrive."""
         header, found = self._header, self._found
         around, by_arrival = _around(found, header), _by_arrival(found, header)
@@ -308,7 +308,7 @@ class _Work:
         batch = replace(batch, overlap=overlap)
         return Computed(batch, 0 if self._lags is None else self._lags.late_rows(span.steps))
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: StagedBatch) -> None:
         """Adds the files to the branch, unless they are there."""
         self._sink.stage(batch)
 
@@ -318,7 +318,7 @@ class _Work:
         return self._open_results
 
     def _left_open(
-        self, around: Mapping[str, Around], *, counted: bool = True, measured: bool
+        self, around: Mapping[str, LookAround], *, counted: bool = True, measured: bool
     ) -> OpenResults:
         """What is known of the results that are left open before the last span. Once that is
         committed, the branch says how many there are.
@@ -382,7 +382,11 @@ class _Work:
         before = None if staged is None else staged.overlap
         strips = before is not None or any(span.before_us + span.after_us for span in spans)
         meet = column is not None and bool(spans) and strips
-        compared = Compared.of(self._session, self._plan, column) if column and meet else Compared()
+        compared = (
+            SharedResults.of(self._session, self._plan, column)
+            if column and meet
+            else SharedResults()
+        )
         if meet and not compared.places:
             _log.warning(_NOT_COMPARED, self._target.query)
         return OverlapCheck(

@@ -99,7 +99,7 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class TimeRange:
     """Where one time may be, seen from another one: from ``back`` before it to ``ahead`` after it,
     both included.
     """
@@ -108,7 +108,7 @@ class Range:
     ahead: Extent
 
     @classmethod
-    def of(cls, least: float, greatest: float) -> "Range":
+    def of(cls, least: float, greatest: float) -> "TimeRange":
         """The other time is at least and at most so much later, in microseconds."""
         return cls(Extent(-least), Extent(greatest))
 
@@ -122,27 +122,27 @@ class Range:
         """Whether it is a single moment."""
         return self.known and self.back + self.ahead == Extent(0)
 
-    def then(self, other: "Range") -> "Range":
+    def then(self, other: "TimeRange") -> "TimeRange":
         """Where a third time may be, seen from the first one. ``other`` says where it may be, seen
         from the second one.
         """
-        return Range(self.back + other.back, self.ahead + other.ahead)
+        return TimeRange(self.back + other.back, self.ahead + other.ahead)
 
-    def reverse(self) -> "Range":
+    def reverse(self) -> "TimeRange":
         """Where the first time may be, seen from the second one."""
-        return Range(self.ahead, self.back)
+        return TimeRange(self.ahead, self.back)
 
-    def hull(self, other: "Range") -> "Range":
+    def hull(self, other: "TimeRange") -> "TimeRange":
         """The smallest range that contains both."""
-        return Range(_longer(self.back, other.back), _longer(self.ahead, other.ahead))
+        return TimeRange(_longer(self.back, other.back), _longer(self.ahead, other.ahead))
 
-    def meet(self, other: "Range") -> "Range":
+    def meet(self, other: "TimeRange") -> "TimeRange":
         """What the two have in common."""
-        return Range(_shorter(self.back, other.back), _shorter(self.ahead, other.ahead))
+        return TimeRange(_shorter(self.back, other.back), _shorter(self.ahead, other.ahead))
 
 
-SAME = Range.of(0, 0)
-ANYWHERE = Range.of(-math.inf, math.inf)
+SAME = TimeRange.of(0, 0)
+ANYWHERE = TimeRange.of(-math.inf, math.inf)
 
 
 def _longer(one: Extent, other: Extent) -> Extent:

@@ -10,12 +10,11 @@ from typing import Protocol, TypeVar
 
 from pyspark import InheritableThread
 
-from backfill.outputs.staging import Batch
+from backfill.outputs.staging import StagedBatch
 from backfill.runtime.batch.spans import Span
 from backfill.runtime.queries.causes import cause_of, started_too_slowly
 from backfill.runtime.queries.run import Run
-from backfill.runtime.queries.tracker import Batch as CommittedBatch
-from backfill.runtime.queries.tracker import OpenResults, RowCounter
+from backfill.runtime.queries.tracker import OpenResults, ReportedBatch, RowCounter
 
 AT_ONCE = 2
 """Spans at a time: while one has too few tasks left for all cores, the next one fills them."""
@@ -28,12 +27,12 @@ _Given = TypeVar("_Given")
 class Computed:
     """A span's results, in files to which nothing refers yet."""
 
-    batch: Batch
+    batch: StagedBatch
     late_rows: int = 0
     """Those rows of its steps that a stream would certainly have dropped."""
 
 
-class Work(Protocol):
+class SpanWork(Protocol):
     """What is done for each span."""
 
     def spans(self) -> Sequence[Span]:
@@ -49,7 +48,7 @@ class Work(Protocol):
         depend on more rows than were read; then :meth:`reads` says which.
         """
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: StagedBatch) -> None:
         """Adds them to the branch, unless they are there."""
 
     @property
@@ -64,7 +63,7 @@ class SpanRunner:
         self,
         run: Run,
         query: str,
-        work: Work,
+        work: SpanWork,
         *,
         planned_rows: RowCounter,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
@@ -217,7 +216,7 @@ class SpanRunner:
     def _report(self, span: Span, began_us: int, late_rows: int) -> None:
         tracker = self._run.tracker
         tracker.commit(
-            CommittedBatch(
+            ReportedBatch(
                 self._query,
                 began_us,
                 self._clock_us(),
@@ -243,4 +242,4 @@ class SpanRunner:
             for source in query.sources
         ]
         ends = dict.fromkeys(sources, steps + 1)
-        tracker.commit(CommittedBatch(self._query, now_us, now_us, ends, rows={}, first=steps))
+        tracker.commit(ReportedBatch(self._query, now_us, now_us, ends, rows={}, first=steps))

@@ -29,7 +29,7 @@ from backfill.runtime.batch.arrivals import Arrives, StepBounds
 from backfill.runtime.batch.reach import Bounded, Reach, Sessions
 from backfill.runtime.batch.rebind import Above
 from backfill.runtime.batch.spans import (
-    Around,
+    LookAround,
     Span,
     closed_until_us,
     reads_of,
@@ -78,7 +78,7 @@ class SessionQuery:
         """The length of sessions that the first span assumes, in microseconds from start to end."""
         return _FIRST_GAPS * (self.found.session_gap_us or 0)
 
-    def around(self, session_us: int) -> dict[str, Around]:
+    def around(self, session_us: int) -> dict[str, LookAround]:
         """What results depend on if no session that matters is longer."""
         return {
             source: self._arrived(source, reach.with_sessions(session_us))
@@ -147,8 +147,8 @@ class SessionQuery:
             session_us=session_us,
         )
 
-    def _arrived(self, source: str, reach: Reach) -> Around:
-        return Around(reach.back_us, reach.ahead_us, self.arrives[source])
+    def _arrived(self, source: str, reach: Reach) -> LookAround:
+        return LookAround(reach.back_us, reach.ahead_us, self.arrives[source])
 
 
 class SessionWatch:
@@ -174,7 +174,7 @@ class SessionWatch:
         return self._query.widened(span, *lengths)
 
     @property
-    def around(self) -> dict[str, Around]:
+    def around(self) -> dict[str, LookAround]:
         """What results depend on where sessions are as long as the longest one that may go on and
         because of which a span has left results open.
         """

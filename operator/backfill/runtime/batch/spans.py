@@ -58,7 +58,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class LookAround:
     """Which rows of a source the results of a stretch of event time depend on."""
 
     back_us: int
@@ -69,7 +69,7 @@ class Around:
     """When they have arrived."""
 
     @classmethod
-    def of(cls, reach: Reach, arrival_column: str, allowed_lateness_us: int) -> "Around":
+    def of(cls, reach: Reach, arrival_column: str, allowed_lateness_us: int) -> "LookAround":
         """What is assumed of rows of which nothing is known: they arrive at most the watermark's
         delay after their event time, and at most ``allowed_lateness_us`` before it; with it, where
         the event time is the arrival time.
@@ -98,7 +98,7 @@ def row_wise_spans(header: PlanHeader, sources: Iterable[str], committed: int) -
     ]
 
 
-def closed_until_us(header: PlanHeader, around: Iterable[Around]) -> int:
+def closed_until_us(header: PlanHeader, around: Iterable[LookAround]) -> int:
     """Results of the window before this time, in microseconds, cannot change by rows after those
     that the plan reads.
     """
@@ -108,7 +108,7 @@ def closed_until_us(header: PlanHeader, around: Iterable[Around]) -> int:
 
 def spans_of_time(
     header: PlanHeader,
-    around: Mapping[str, Around],
+    around: Mapping[str, LookAround],
     bounds: Mapping[str, StepBounds],
     committed: int,
     closed_us: int,
@@ -157,7 +157,7 @@ def stretch_of(start_us: int, end_us: int, closed_us: int) -> Stretch:
 
 
 def reads_of(
-    start_us: int, end_us: int, around: Mapping[str, Around], bounds: Mapping[str, StepBounds]
+    start_us: int, end_us: int, around: Mapping[str, LookAround], bounds: Mapping[str, StepBounds]
 ) -> dict[str, range]:
     """The steps of each source on which results from one time to before another depend."""
     arrived = _arrived(start_us, end_us, around)
@@ -165,7 +165,7 @@ def reads_of(
 
 
 def _arrived(
-    start_us: int, end_us: int, around: Mapping[str, Around]
+    start_us: int, end_us: int, around: Mapping[str, LookAround]
 ) -> dict[str, tuple[int, int]]:
     """From when to before when the rows of each source arrived on which they depend."""
     closed_us = end_us + max(each.ahead_us for each in around.values())
@@ -176,7 +176,7 @@ def _arrived(
 
 
 def with_strips(
-    spans: Sequence[Span], around: Mapping[str, Around], bounds: Mapping[str, StepBounds]
+    spans: Sequence[Span], around: Mapping[str, LookAround], bounds: Mapping[str, StepBounds]
 ) -> list[Span]:
     """The same spans, of which one of each two that meet reads so much more that it has some
     results of the other one, too: the one that has to read fewer steps for that.
@@ -197,7 +197,9 @@ def with_strips(
     return found
 
 
-def _reading(span: Span, around: Mapping[str, Around], bounds: Mapping[str, StepBounds]) -> Span:
+def _reading(
+    span: Span, around: Mapping[str, LookAround], bounds: Mapping[str, StepBounds]
+) -> Span:
     """A span that reads all of its strips."""
     assert span.stretch is not None  # no span of a query with state is row-wise
     start_us, end_us = span.stretch.start_us - span.before_us, span.stretch.open_us + span.after_us

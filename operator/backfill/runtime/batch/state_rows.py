@@ -7,7 +7,7 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame
 
 from backfill.runtime.batch.analysis import KnownRows, visit_nodes
-from backfill.runtime.batch.expressions import Key, all_expressions
+from backfill.runtime.batch.expressions import ColumnKey, all_expressions
 from backfill.runtime.batch.reach import Unbounded
 from backfill.runtime.catalyst import Catalyst, analyzed, elements, id_of, kind_of, pruned
 from backfill.runtime.queries.logical_plan import (
@@ -151,7 +151,7 @@ def _since(
     return _later(_backs(rows, start), rows.gap(start, end).ahead.us)
 
 
-def _backs(rows: KnownRows, key: Key) -> dict[int, float]:
+def _backs(rows: KnownRows, key: ColumnKey) -> dict[int, float]:
     known = {
         leaf: each.back.us
         for leaf, each in rows.times.get(key, {}).items()

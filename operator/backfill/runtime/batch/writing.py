@@ -9,19 +9,21 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from backfill.outputs.staging import Batch
+from backfill.outputs.staging import StagedBatch
 from backfill.runtime.batch.arrow_leaf import ArrowFunction
 from backfill.runtime.batch.handed_on import HandedOn
 from backfill.runtime.batch.leaves import Leaves
 from backfill.runtime.batch.spans import Span
 from backfill.runtime.catalyst import observed
-from backfill.runtime.sink import SinkWriter, Written
+from backfill.runtime.sink import SinkWriter, WrittenFiles
 
 _COLUMN = "written"
 _RESULT = f"{_COLUMN} binary"
 
 
-def write(rows: DataFrame, sink: SinkWriter) -> tuple[list[Written], dict[str, dict[str, Any]]]:
+def write(
+    rows: DataFrame, sink: SinkWriter
+) -> tuple[list[WrittenFiles], dict[str, dict[str, Any]]]:
     """Writes the rows of a DataFrame; what each task has written comes with the task's result, so
     that a task that is run again counts once. And what was observed on the way, by name.
 
@@ -36,7 +38,7 @@ def write(rows: DataFrame, sink: SinkWriter) -> tuple[list[Written], dict[str, d
 
 def write_handed_on(
     leaves: Leaves, steps: range, rows: HandedOn, sink: SinkWriter
-) -> list[Written]:
+) -> list[WrittenFiles]:
     """The same for rows that need not pass through the JVM, by the tasks that read them.
 
     Raises:
@@ -52,13 +54,13 @@ def write_handed_on(
     return _written(tasks)
 
 
-def _written(tasks: DataFrame) -> list[Written]:
+def _written(tasks: DataFrame) -> list[WrittenFiles]:
     return [pickle.loads(row[_COLUMN]) for row in tasks.collect()]
 
 
-def batch_of(query: str, span: Span, spec_id: int, written: list[Written]) -> Batch:
+def batch_of(query: str, span: Span, spec_id: int, written: list[WrittenFiles]) -> StagedBatch:
     """What a span adds to the branch."""
-    return Batch(
+    return StagedBatch(
         query,
         span.steps[-1],
         [file for each in written for file in each.files],

@@ -9,7 +9,7 @@ the result is.
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from backfill.outputs.staging import Batch, Holds
+from backfill.outputs.staging import Holds, StagedBatch
 from backfill.runtime.batch.writing import write
 from backfill.runtime.sink import SinkSettings, SinkWriter
 
@@ -27,6 +27,6 @@ def redirect_changes(
         written, _ = write(rows, branch)
         files = [file for each in written for file in each.files]
         outside = sum(each.rows_outside_window for each in written)
-        branch.stage(Batch(sink.query, batch_id, files, branch.spec_id, outside, holds=holds))
+        branch.stage(StagedBatch(sink.query, batch_id, files, branch.spec_id, outside, holds=holds))
 
     return writer.foreachBatch(stage)

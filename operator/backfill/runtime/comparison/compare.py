@@ -37,8 +37,8 @@ _PAIR, _KIND = "__backfill_pair", "__backfill_kind"  # beside the columns of a t
 _SINGLE = "__backfill_single"
 """Whether the key is unique on both sides."""
 
-Kind = Literal["different", "missing", "extra"]
-_KINDS: Final[tuple[Kind, ...]] = ("different", "missing", "extra")
+DifferenceKind = Literal["different", "missing", "extra"]
+_KINDS: Final[tuple[DifferenceKind, ...]] = ("different", "missing", "extra")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Repeated:
 class Sample:
     """A row that does not match. Values are text; None is null."""
 
-    kind: Kind
+    kind: DifferenceKind
     result: Mapping[str, str | None] | None
     other: Mapping[str, str | None] | None
     differs: tuple[str, ...]
@@ -399,7 +399,7 @@ def _sample(row: Row, wish: Wish) -> Sample:
 
 def _some_of_each(samples: Iterable[Sample]) -> list[Sample]:
     """At most this many of each kind; equal ones once."""
-    chosen: dict[Kind, list[Sample]] = {kind: [] for kind in _KINDS}
+    chosen: dict[DifferenceKind, list[Sample]] = {kind: [] for kind in _KINDS}
     for sample in samples:
         of_kind = chosen[sample.kind]
         if len(of_kind) < MOST_SAMPLES and sample not in of_kind:

@@ -26,7 +26,7 @@ from backfill.runtime.batch.own_jobs import cancelled_by, own_session
 from backfill.runtime.comparison.compare import Rows, Wish, compare
 from backfill.runtime.comparison.refusals import lasting_refusals
 from backfill.runtime.comparison.report import Clues, Report
-from backfill.runtime.comparison.sides import Side, in_window, rows_of, side_of, time_of
+from backfill.runtime.comparison.sides import ComparedSide, in_window, rows_of, side_of, time_of
 from backfill.runtime.queries.causes import cause_of, lasting_cause
 from backfill.runtime.queries.run import Run
 from backfill.runtime.queries.tracker import Tracker
@@ -203,7 +203,9 @@ def stretch_us(window: Window) -> int:
     return _HOUR_US * -(-length_us // (_HOUR_US * _MOST_STRETCHES))
 
 
-def _rows(spark: SparkSession, side: Side, of: ComparedTable, start_us: int, width_us: int) -> Rows:
+def _rows(
+    spark: SparkSession, side: ComparedSide, of: ComparedTable, start_us: int, width_us: int
+) -> Rows:
     rows = rows_of(spark, side, spark.sparkContext.defaultParallelism)
     frame = in_window(rows.all(), side, of.rows)
     since = time_of(frame, of.output) - start_us

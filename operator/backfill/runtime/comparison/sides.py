@@ -27,7 +27,7 @@ _TASK_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedSide:
     """The files of one side."""
 
     table: SourceTable
@@ -45,7 +45,7 @@ def side_of(
     rows: WindowRows,
     snapshot_id: int | None,
     columns: Collection[str],
-) -> Side:
+) -> ComparedSide:
     """The files of a snapshot that may hold rows of the window; none without a snapshot.
 
     Args:
@@ -59,7 +59,7 @@ def side_of(
         source_table(table, output, rows, snapshot_id), schema_json=Schema(*read).model_dump_json()
     )
     if snapshot_id is None:
-        return Side(found, ())
+        return ComparedSide(found, ())
     try:
         scan = table.scan(row_filter=rows.expression(), snapshot_id=snapshot_id)
         splits = tuple(
@@ -83,17 +83,17 @@ def side_of(
                 "rewrite them as Parquet",
             )
         )
-    return Side(found, splits)
+    return ComparedSide(found, splits)
 
 
-def rows_of(spark: SparkSession, side: Side, tasks: int) -> NumberedRows:
+def rows_of(spark: SparkSession, side: ComparedSide, tasks: int) -> NumberedRows:
     """The rows of the files of one side."""
     size = sum(split.bytes for split in side.splits)
     packed = pack_by_bytes(side.splits, max(tasks, size // _TASK_BYTES))
     return NumberedRows(spark, side.table, packed)
 
 
-def in_window(frame: DataFrame, side: Side, rows: WindowRows) -> DataFrame:
+def in_window(frame: DataFrame, side: ComparedSide, rows: WindowRows) -> DataFrame:
     """The rows of the window among those of the files of one side."""
     value, kind = column_of(frame, rows.column)
     number = (

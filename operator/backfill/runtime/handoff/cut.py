@@ -21,7 +21,7 @@ from backfill.planning.workspace import Workspace
 from backfill.runtime.source.reading import read_split
 from backfill.runtime.source.schemas import spark_schema
 
-Offsets = Mapping[int, int]
+NextOffsets = Mapping[int, int]
 """By Kafka partition, the offset of the next record."""
 READERS = 8
 """Files that are read at once."""
@@ -71,7 +71,7 @@ class Retention:
     """Whether records are also removed where they take too much space."""
 
 
-def offsets_after_history(plan: Workspace, source: str, kept: Workspace) -> Offsets:
+def offsets_after_history(plan: Workspace, source: str, kept: Workspace) -> NextOffsets:
     """By Kafka partition, the offset after the greatest one of the rows that a plan reads of a
     source. A partition without rows is left out.
 
@@ -102,8 +102,8 @@ def offsets_after_history(plan: Workspace, source: str, kept: Workspace) -> Offs
 
 
 def with_empty_partitions(
-    plan_id: str, source: str, history: Offsets, kafka: Mapping[int, Held], kept: Workspace
-) -> Offsets:
+    plan_id: str, source: str, history: NextOffsets, kafka: Mapping[int, Held], kept: Workspace
+) -> NextOffsets:
     """The offsets after history, with those of partitions without rows: there it is the first
     record that is not older than history, as Kafka was when it was first asked.
 
@@ -188,7 +188,7 @@ def check_times_fit(field: str, topic: str, starting_us: int, kafka: Mapping[int
         )
 
 
-def check_held(field: str, topic: str, following: Offsets, kafka: Mapping[int, Held]) -> None:
+def check_held(field: str, topic: str, following: NextOffsets, kafka: Mapping[int, Held]) -> None:
     """Checks that Kafka holds all records from these offsets on.
 
     Raises:
@@ -228,7 +228,7 @@ def check_held(field: str, topic: str, following: Offsets, kafka: Mapping[int, H
         raise InvalidPlanInput(problems)
 
 
-def still_held(following: Offsets, kafka: Mapping[int, Held]) -> Offsets:
+def still_held(following: NextOffsets, kafka: Mapping[int, Held]) -> NextOffsets:
     """These offsets, or the first ones after them that Kafka still holds."""
     return {
         each: max(offset, kafka[each].earliest) if each in kafka else offset
@@ -237,7 +237,7 @@ def still_held(following: Offsets, kafka: Mapping[int, Held]) -> Offsets:
 
 
 def kept_until_us(
-    following: Offsets,
+    following: NextOffsets,
     kafka: Mapping[int, Held],
     newest_us: int,
     retention_us: int | None,

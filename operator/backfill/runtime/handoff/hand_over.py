@@ -20,7 +20,7 @@ from backfill.protocol.hand_off import (
     HandOffSource,
 )
 from backfill.runtime.handoff.cut import (
-    Offsets,
+    NextOffsets,
     check_held,
     check_reaches_back,
     check_times_fit,
@@ -44,7 +44,7 @@ from backfill.runtime.handoff.place import (
 from backfill.runtime.handoff.starting_time import starting_time_us
 from backfill.runtime.queries.checkpoints import begun_with, checkpoint_of
 from backfill.runtime.queries.encoded_locations import is_encoded
-from backfill.runtime.queries.run import Destination, Run
+from backfill.runtime.queries.run import ContinuedQuery, Run
 from backfill.runtime.settings import RuntimeSettings
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -59,7 +59,7 @@ _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _log = logging.getLogger(__name__)
 
 
-def check_query(run: Run, spark: SparkSession, query: Destination) -> None:
+def check_query(run: Run, spark: SparkSession, query: ContinuedQuery) -> None:
     """Checks whether the state of a query can be handed over, before it has read anything.
 
     Raises:
@@ -142,7 +142,7 @@ def hand_over(run: Run) -> bool:
     return True
 
 
-def _placement(settings: RuntimeSettings, query: Destination) -> Placement:
+def _placement(settings: RuntimeSettings, query: ContinuedQuery) -> Placement:
     assert settings.hand_off is not None, "it is handed over"
     if not query.location:
         raise UnsupportedProgram(
@@ -163,7 +163,7 @@ def _placement(settings: RuntimeSettings, query: Destination) -> Placement:
     )
 
 
-def _origin(settings: RuntimeSettings, query: Destination) -> Workspace:
+def _origin(settings: RuntimeSettings, query: ContinuedQuery) -> Workspace:
     return checkpoint_of(query.identity, settings.checkpoint_workspace)
 
 
@@ -182,7 +182,7 @@ def _check_format(spark: SparkSession) -> None:
             )
 
 
-def _check_repartition(spark: SparkSession, query: Destination, placement: Placement) -> None:
+def _check_repartition(spark: SparkSession, query: ContinuedQuery, placement: Placement) -> None:
     """Spark repartitions state in RocksDB only, and not at every location. It leaves a checkpoint
     that cannot be used where it tries to.
     """
@@ -222,7 +222,7 @@ class _GoesOn:
 
     source: str
     topic: str
-    offsets: Offsets
+    offsets: NextOffsets
     kept_until_us: int | None
     starting_us: int | None
     """Time of the first records; None if the source continues by offsets."""
@@ -316,5 +316,5 @@ def _topic(source: Source) -> str:
     return source.live.kafka.topic
 
 
-def _shown(offsets: Offsets) -> dict[str, int]:
+def _shown(offsets: NextOffsets) -> dict[str, int]:
     return {str(each): offsets[each] for each in sorted(offsets)[:MOST_SHOWN_PARTITIONS]}

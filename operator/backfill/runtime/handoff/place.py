@@ -23,7 +23,7 @@ from backfill.planning.workspace import Workspace
 from backfill.protocol.hand_off import HandOffQuery
 from backfill.runtime.catalyst import active
 from backfill.runtime.handoff import checkpoint
-from backfill.runtime.handoff.cut import Offsets
+from backfill.runtime.handoff.cut import NextOffsets
 from backfill.runtime.handoff.files import Files
 from backfill.runtime.handoff.offset_log import offsets_in_log
 
@@ -227,7 +227,7 @@ def _copied(
     )
 
 
-def kafka_offset(topic: str, offsets: Offsets) -> str:
+def kafka_offset(topic: str, offsets: NextOffsets) -> str:
     """The offset of Spark's Kafka source, as its checkpoints have it."""
     found: dict[str, Any] = {topic: {str(each): offsets[each] for each in sorted(offsets)}}
     return json.dumps(found, separators=(",", ":"))

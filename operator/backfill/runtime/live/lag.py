@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-Place = tuple[str, str]
+KafkaPartition = tuple[str, str]
 """A topic and a partition."""
 _MOST_SEEN = 1_000
 """Observations of a query that is far behind. Every second one is forgotten where there are more:
@@ -13,11 +13,11 @@ the lag is then known less exactly, and never too small.
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedEnds:
     """What Kafka had at one moment."""
 
     at_us: int
-    ends: Mapping[Place, int]
+    ends: Mapping[KafkaPartition, int]
     """By partition, the offset after its last record."""
 
 
@@ -32,12 +32,16 @@ class Lag:
     behind: int | None = None
     """Records that are not committed, of all partitions; None before the first micro-batch."""
     _caught_up_us: int | None = None
-    _seen: list[Seen] = field(default_factory=list)
-    _empty_at: Mapping[Place, int] | None = None
+    _seen: list[ObservedEnds] = field(default_factory=list)
+    _empty_at: Mapping[KafkaPartition, int] | None = None
     """Where the last micro-batch was, if it has read nothing."""
 
     def committed(
-        self, began_us: int, rows: int, ends: Mapping[Place, int], latest: Mapping[Place, int]
+        self,
+        began_us: int,
+        rows: int,
+        ends: Mapping[KafkaPartition, int],
+        latest: Mapping[KafkaPartition, int],
     ) -> None:
         """A micro-batch that began at a moment was committed, with a number of rows that it has
         read. ``ends`` are the offsets after them, ``latest`` those that Kafka had. These are
@@ -53,7 +57,7 @@ class Lag:
         if self._empty_at is not None and self._empty_at == empty_at:
             self._caught_up_us, self._seen, self.behind = began_us, [], 0
             return
-        self._seen.append(Seen(began_us, latest))
+        self._seen.append(ObservedEnds(began_us, latest))
         done = [each for each in self._seen if _covers(ends, each.ends)]
         if done:
             self._caught_up_us = max(each.at_us for each in done)
@@ -72,7 +76,7 @@ class Lag:
         return None if self._caught_up_us is None else max(now_us - self._caught_up_us, 0) / 1e6
 
 
-def offsets_of(text: str | None) -> dict[Place, int]:
+def offsets_of(text: str | None) -> dict[KafkaPartition, int]:
     """The offsets of a Kafka source in a progress event; none for any other source."""
     try:
         topics = json.loads(text or "null")
@@ -85,5 +89,5 @@ def offsets_of(text: str | None) -> dict[Place, int]:
         return {}
 
 
-def _covers(ends: Mapping[Place, int], seen: Mapping[Place, int]) -> bool:
+def _covers(ends: Mapping[KafkaPartition, int], seen: Mapping[KafkaPartition, int]) -> bool:
     return all(ends.get(place, 0) >= end for place, end in seen.items())

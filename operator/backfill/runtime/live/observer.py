@@ -23,7 +23,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from backfill.api.quantities import from_us, to_us
 from backfill.protocol.hand_off import MOST_QUERIES, LiveQuery, LiveReport
-from backfill.runtime.live.lag import Lag, Place, offsets_of
+from backfill.runtime.live.lag import KafkaPartition, Lag, offsets_of
 from backfill.runtime.queries.progress_listener import ListenedSessions
 
 T = TypeVar("T")
@@ -84,8 +84,8 @@ class Observer:
     def progressed(self, event: QueryProgressEvent) -> None:
         """A micro-batch was committed, or there was none for some time."""
         progress = event.progress
-        ends: dict[Place, int] = {}
-        latest: dict[Place, int] = {}
+        ends: dict[KafkaPartition, int] = {}
+        latest: dict[KafkaPartition, int] = {}
         for source in progress.sources:
             for place, offset in offsets_of(source.endOffset).items():
                 # several sources may read a topic, each as fast as it can

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.runtime.catalyst import analyzed, elements, id_of, kind_of, nodes_of, optimized
-from backfill.runtime.source.data_source import FORMAT as SOURCE_FORMAT
+from backfill.runtime.source.data_source import SOURCE_FORMAT
 from backfill.runtime.source.record_columns import RECORD_COLUMNS
 
 _DELAY, _SESSION = "spark.watermarkDelayMs", "spark.sessionWindow"

@@ -14,7 +14,7 @@ from pyspark.sql.types import DataType, StructType, TimestampNTZType, TimestampT
 from backfill.api.quantities import to_us
 from backfill.api.spec import Window
 from backfill.runtime.queries.encoded_locations import for_state_reader
-from backfill.runtime.queries.result_times import JoinedColumns, Shape, Side, WindowEdge
+from backfill.runtime.queries.result_times import JoinedColumns, JoinSide, Shape, WindowEdge
 from backfill.runtime.queries.tracker import OpenResults
 
 _AGGREGATIONS = {"stateStoreSave", "sessionWindowStateStoreSaveExec"}
@@ -150,7 +150,7 @@ class _State:
         firsts = [each.first_us for each in found if each.first_us is not None]
         return _Found(sum(each.results for each in found), min(firsts, default=None))
 
-    def _waiting(self, side: Side, times: dict[Side, str] | None, *, timed: bool) -> _Found:
+    def _waiting(self, side: JoinSide, times: dict[JoinSide, str] | None, *, timed: bool) -> _Found:
         state = self._reader.option("storeName", f"{side}-keyWithIndexToValue").load(
             self._checkpoint
         )

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQueryManager
 
 from backfill.api.quantities import to_us
-from backfill.runtime.queries.tracker import Batch
+from backfill.runtime.queries.tracker import ReportedBatch
 from backfill.runtime.source.data_source import source_observed
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class ListenedSessions:
 class ProgressListener(StreamingQueryListener):
     """Calls ``commit`` for every committed batch."""
 
-    def __init__(self, commit: Callable[[Batch], None]):
+    def __init__(self, commit: Callable[[ReportedBatch], None]):
         self._commit = commit
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
@@ -68,7 +68,7 @@ class ProgressListener(StreamingQueryListener):
         """Does nothing: the end is read from the query itself."""
 
 
-def committed_batch(progress: StreamingQueryProgress) -> Batch | None:
+def committed_batch(progress: StreamingQueryProgress) -> ReportedBatch | None:
     """The batch that a progress event reports; None if it has read nothing of the plan."""
     ends = _ends(progress)
     if not ends or progress.name is None:
@@ -82,7 +82,7 @@ def committed_batch(progress: StreamingQueryProgress) -> Batch | None:
         for row in rows
         if row["max_us"] is not None
     ]
-    return Batch(
+    return ReportedBatch(
         query=progress.name,
         read_from_us=started_us + 1_000 * durations.get("latestOffset", 0),
         ended_us=started_us + 1_000 * durations.get("triggerExecution", 0),

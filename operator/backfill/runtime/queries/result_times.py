@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 
 from backfill.runtime.catalyst import analyzed, elements, id_of, kind_of
 
-Side = Literal["left", "right"]
-_OUTER: dict[str, tuple[Side, ...]] = {
+JoinSide = Literal["left", "right"]
+_OUTER: dict[str, tuple[JoinSide, ...]] = {
     "LeftOuter": ("left",),
     "RightOuter": ("right",),
     "FullOuter": ("left", "right"),
@@ -44,7 +44,7 @@ class JoinedColumns:
     it is taken from if the other side is null.
     """
 
-    columns: dict[Side, str]
+    columns: dict[JoinSide, str]
 
 
 Origin = WindowEdge | JoinedColumns
@@ -58,7 +58,7 @@ class Shape:
     """Number of streaming aggregations."""
     joins: int
     """Number of joins of two streams."""
-    waiting: tuple[Side, ...]
+    waiting: tuple[JoinSide, ...]
     """The sides whose rows an outer join keeps without a
     partner until none can come any more, of all joins.
     """
@@ -91,7 +91,7 @@ def shape(frame: DataFrame, column: str | None) -> Shape:
         if column is None or united
         else _Tracer(nodes, joins, aggregations).origin(root, column)
     )
-    sides: tuple[Side, ...] = ("left", "right")
+    sides: tuple[JoinSide, ...] = ("left", "right")
     return Shape(
         len(aggregations),
         len(joins),
@@ -122,7 +122,7 @@ class _Tracer:
             for each in grouped
             if kind_of(each) == "AttributeReference" and _is_window(each)
         }
-        inputs: dict[Side, JavaObject] = (
+        inputs: dict[JoinSide, JavaObject] = (
             {"left": joins[0].left(), "right": joins[0].right()} if len(joins) == 1 else {}
         )
         self._inputs = {
@@ -167,7 +167,7 @@ class _Tracer:
         given = self._given.get(number)
         return self._follow(given, path) if given is not None else None
 
-    def _joined(self, side: Side, inputs: dict[int, JavaObject], number: int) -> Origin | None:
+    def _joined(self, side: JoinSide, inputs: dict[int, JavaObject], number: int) -> Origin | None:
         name = str(inputs[number].name())
         alone = sum(each.name().lower() == name.lower() for each in inputs.values()) == 1
         in_time = inputs[number].dataType().simpleString() in {"timestamp", "timestamp_ntz"}
@@ -175,7 +175,7 @@ class _Tracer:
 
     def _first_of(self, choices: list[JavaObject]) -> Origin | None:
         """The origin of the first choice. On the other side of the join, its columns are null."""
-        columns: dict[Side, str] = {}
+        columns: dict[JoinSide, str] = {}
         for choice in choices:
             origin = self._follow(choice, ())
             if not isinstance(origin, JoinedColumns) or columns.keys() & origin.columns.keys():

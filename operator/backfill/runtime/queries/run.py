@@ -151,7 +151,7 @@ class StartedQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class ContinuedQuery:
     """A query of the application, as the live application continues it."""
 
     identity: str
@@ -320,7 +320,7 @@ class Run(ProgramRun):
         """By source, the options with which the program reads it from Kafka."""
         self.streamed_tables: set[str] = set()
         """Sources whose tables the program streams from by itself."""
-        self._destinations: dict[str, Destination] = {}
+        self._destinations: dict[str, ContinuedQuery] = {}
         self._hand_off: HandOffReport | None = None
         self._comparing = ""
         self._comparisons: tuple[OutputComparison, ...] = ()
@@ -387,12 +387,12 @@ class Run(ProgramRun):
             self._comparisons = (*self._comparisons, comparison)
 
     @property
-    def destinations(self) -> tuple[Destination, ...]:
+    def destinations(self) -> tuple[ContinuedQuery, ...]:
         """The queries whose state is handed over."""
         with self._lock:
             return tuple(self._destinations.values())
 
-    def destined(self, query: Destination) -> None:
+    def destined(self, query: ContinuedQuery) -> None:
         """Records where the state of a query goes."""
         with self._lock:
             self._destinations[query.identity] = query

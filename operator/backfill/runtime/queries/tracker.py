@@ -21,7 +21,7 @@ RowCounter = Callable[[str, int], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ReportedBatch:
     """A committed micro-batch, as its query has reported it, or a span of steps."""
 
     query: str
@@ -238,7 +238,7 @@ class Tracker:
             self._unread -= set(query.sources)
             self._note_watermark()
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: ReportedBatch) -> None:
         """Records a micro-batch that a query has committed."""
         with self._lock:
             query = self._queries.get(batch.query)
@@ -386,7 +386,9 @@ class Tracker:
         rows = start.rows + sum(count(source, step) for step in missing)
         return SourceProgress(name=source, committed=committed, rows=rows)
 
-    def _advance(self, query: _Query, source: SourceProgress, batch: Batch) -> SourceProgress:
+    def _advance(
+        self, query: _Query, source: SourceProgress, batch: ReportedBatch
+    ) -> SourceProgress:
         end = batch.ends[source.name]
         first = end - 1 if batch.first is None else batch.first
         if not query.counted_by_spark:

@@ -41,7 +41,7 @@ _frames = count()
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMAT = "backfill_source"
+SOURCE_FORMAT = "backfill_source"
 _POLL_SECONDS = 0.02
 _EVENLY = 0.1
 """Part of a rate that tasks share evenly, whatever rows they are expected to have."""
@@ -62,7 +62,7 @@ class BackfillSource(DataSource):
     @classmethod
     def name(cls) -> str:
         """The format's name."""
-        return FORMAT
+        return SOURCE_FORMAT
 
     def streamReader(self, schema: StructType) -> "StepReader":
         """Reads the steps of the plan.
@@ -191,7 +191,7 @@ class StepReader(DataSourceStreamReader):
         from backfill.runtime.source.reading import read_in_offset_order, read_split
 
         assert isinstance(partition, StepPartition)
-        exempt_from_collection(FORMAT)
+        exempt_from_collection(SOURCE_FORMAT)
         table, splits, target, columns = (
             partition.table,
             partition.splits,
@@ -290,7 +290,7 @@ def source_frame(
         options["topic"] = topic
     if settings.max_rows_per_second is not None:
         options["rate"] = str(settings.max_rows_per_second)
-    frame = spark.readStream.format(FORMAT).schema(schema).options(**options).load()
+    frame = spark.readStream.format(SOURCE_FORMAT).schema(schema).options(**options).load()
     return frame.observe(
         observed_name(source),
         F.count(F.lit(1)).alias("rows"),

@@ -21,17 +21,17 @@ from backfill.api.errors import BadInput, Problem, ResultLost, RunFailed, Unsupp
 from backfill.api.output import Output
 from backfill.api.spec import Effect
 from backfill.iceberg.tables import Catalogs
-from backfill.outputs.staging import Batch, Holds, lost
+from backfill.outputs.staging import Holds, StagedBatch, lost
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE
 from backfill.runtime.batch.writing import write
 from backfill.runtime.catalyst import analyzed, kind_of, nodes_of
 from backfill.runtime.queries.run import Run
 from backfill.runtime.session_conf import session_zone
-from backfill.runtime.sink import SinkSettings, SinkWriter, Written, check_schema, settings_for
+from backfill.runtime.sink import SinkSettings, SinkWriter, WrittenFiles, check_schema, settings_for
 from backfill.runtime.switching.kafka_records import record_rows
 from backfill.runtime.switching.late_writes import (
     PATIENCE_SECONDS,
-    Parts,
+    BatchThreads,
     lost_rows,
     record_lost_rows,
 )
@@ -52,7 +52,7 @@ _latest: dict["BatchFunction", "BatchInProgress"] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class WriteTarget:
     """Where a DataFrame is written, as the application describes it."""
 
     place: str
@@ -79,15 +79,15 @@ class BatchInProgress:
         self._number = number
         self._session = frame.sparkSession._jsparkSession
         self._frame = frame
-        self._files: dict[str, list[Written]] = defaultdict(list)
+        self._files: dict[str, list[WrittenFiles]] = defaultdict(list)
         self._versions: dict[tuple[str, str], int] = {}
         """By output and application, the last version that was written."""
         self._lock = threading.Lock()
-        self.parts = Parts()
+        self.parts = BatchThreads()
         """What runs in other threads."""
         self._refused: BadInput | None = None
 
-    def write(self, frame: DataFrame, destination: Destination) -> None:
+    def write(self, frame: DataFrame, destination: WriteTarget) -> None:
         """Writes the rows of a DataFrame into data files of the output that it is for.
 
         Raises:
@@ -116,7 +116,7 @@ class BatchInProgress:
                     application, version = destination.transaction
                     self._versions[branch.output.name, application] = version
 
-    def _has(self, output: str, destination: Destination) -> bool:
+    def _has(self, output: str, destination: WriteTarget) -> bool:
         """Whether this batch has written a transaction, or a later one of its application."""
         if destination.transaction is None:
             return False
@@ -166,7 +166,7 @@ class BatchInProgress:
         mine = _rows_of(self._frame)
         return bool(mine) and mine <= _rows_of(frame)
 
-    def close(self, patience_seconds: float) -> tuple[Mapping[str, list[Written]], bool]:
+    def close(self, patience_seconds: float) -> tuple[Mapping[str, list[WrittenFiles]], bool]:
         """What was written, by output, and whether all threads and tasks of the function have ended
         in time. Nothing more may be written.
 
@@ -322,7 +322,7 @@ class BatchFunction:
             return self._left_out(place)
         return True
 
-    def branch(self, destination: Destination) -> "_Branch | None":
+    def branch(self, destination: WriteTarget) -> "_Branch | None":
         """The branch that rows for a destination go to; None if they are left out.
 
         Raises:
@@ -361,7 +361,7 @@ class BatchFunction:
                         self._branches[output.name] = self._open(output)
         self._commit(self.run.tracker.steps, {})
 
-    def _commit(self, number: int, files: Mapping[str, list[Written]]) -> None:
+    def _commit(self, number: int, files: Mapping[str, list[WrittenFiles]]) -> None:
         for name, branch in tuple(self._branches.items()):
             known = name in self._reported
             branch.commit(number, files.get(name, []), written_before=known)
@@ -430,7 +430,7 @@ class _Branch:
             return None
         return "Changes" if staged.changes else "Rows"
 
-    def write(self, frame: DataFrame, destination: Destination, number: int) -> list[Written]:
+    def write(self, frame: DataFrame, destination: WriteTarget, number: int) -> list[WrittenFiles]:
         """Writes rows into data files.
 
         Raises:
@@ -451,7 +451,7 @@ class _Branch:
         written, _ = write(frame, changes or self._sink)
         return written
 
-    def commit(self, number: int, written: list[Written], *, written_before: bool) -> None:
+    def commit(self, number: int, written: list[WrittenFiles], *, written_before: bool) -> None:
         """Commits what was written of a batch, unless the branch has it.
 
         Raises:
@@ -461,14 +461,14 @@ class _Branch:
         if not self._continued and number > 0 and self._sink.staged() is None:
             if written_before:
                 raise lost(self.output.table, self._settings.result)
-            self._sink.stage(Batch(self._query, number - 1, (), spec_id, 0, first=0))
+            self._sink.stage(StagedBatch(self._query, number - 1, (), spec_id, 0, first=0))
         self._continued = True
         files = [file for each in written for file in each.files]
         holds = self._holds or "Rows"
-        self._sink.stage(Batch(self._query, number, files, spec_id, outside, holds=holds))
+        self._sink.stage(StagedBatch(self._query, number, files, spec_id, outside, holds=holds))
 
 
-def _late(destination: Destination, number: int) -> ResultLost:
+def _late(destination: WriteTarget, number: int) -> ResultLost:
     return ResultLost(
         f"foreachBatch writes to {destination.place} ({destination.how}) in a thread that is still"
         f" running after the function has returned; batch {number} is committed without these rows,"
@@ -487,7 +487,7 @@ def _taken(output: Output, query: str, other: str) -> UnsupportedProgram:
     )
 
 
-def _a_partition(destination: Destination, place: str) -> UnsupportedProgram:
+def _a_partition(destination: WriteTarget, place: str) -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(
             "",
@@ -544,7 +544,7 @@ def _appended_and_merged(output: Output, place: str) -> UnsupportedProgram:
 
 
 def _other_number(
-    output: Output, destination: Destination, wanted: int, given: int
+    output: Output, destination: WriteTarget, wanted: int, given: int
 ) -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(

@@ -16,7 +16,7 @@ from backfill.api.errors import BadInput, Problem, UnsupportedProgram
 from backfill.runtime.catalyst import save
 from backfill.runtime.switching.batch_function import (
     BatchInProgress,
-    Destination,
+    WriteTarget,
     batch_beside,
     batch_of,
     not_the_function,
@@ -78,7 +78,7 @@ def write_statement(
             raise batch.refuse(_not_redirected(statement, how))
         with not_the_function():
             rows = rows.toDF(*statement.columns)
-    batch.write(rows, Destination(statement.table, how, statement.by_position, keys=statement.keys))
+    batch.write(rows, WriteTarget(statement.table, how, statement.by_position, keys=statement.keys))
 
 
 def refuse_part(batch: BatchInProgress, part: Statement, how: str) -> BadInput:
@@ -176,7 +176,7 @@ class _Write:
             if topic is None and TOPIC not in self._frame.columns:
                 raise self._batch.refuse(_no_place(how))
         place = self._batch.query if topic is None else topic
-        self._batch.write(self._frame, Destination(place, how, records=True, topic=topic))
+        self._batch.write(self._frame, WriteTarget(place, how, records=True, topic=topic))
 
     def insertInto(self, table: str) -> None:
         self._append(table, "write.insertInto", by_position=True, always_appends=True)
@@ -219,7 +219,7 @@ class _Write:
         if not appends:
             raise self._batch.refuse(_not_appending(place, how, self._mode))
         transaction = _transaction(self._format, self._options)
-        destination = Destination(str(place), how, by_position, transaction=transaction)
+        destination = WriteTarget(str(place), how, by_position, transaction=transaction)
         self._batch.write(self._frame, destination)
 
     def _really(self) -> None:
@@ -258,7 +258,7 @@ class _WriteTo:
 
     def append(self) -> None:
         transaction = _transaction(self._format, self._options)
-        destination = Destination(self._table, "writeTo.append", transaction=transaction)
+        destination = WriteTarget(self._table, "writeTo.append", transaction=transaction)
         self._batch.write(self._frame, destination)
 
     def create(self) -> None:

@@ -26,7 +26,7 @@ _FILE = "lacks-rows.txt"
 _MOST_BYTES = 64 * 1024
 
 
-class Parts:
+class BatchThreads:
     """The threads and tasks of a batch, and what they write."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from backfill.api.source import Source
 from backfill.runtime import named_sources
 from backfill.runtime.queries.run import ProgramRun, Run
 from backfill.runtime.session_conf import in_session
-from backfill.runtime.source.data_source import FORMAT as SOURCE_FORMAT
+from backfill.runtime.source.data_source import SOURCE_FORMAT
 from backfill.runtime.switching.frames import SourceFrames
 from backfill.runtime.switching.matching import (
     check_same_cluster,

@@ -26,7 +26,7 @@ from backfill.runtime.handoff.repeats import sources_read_twice
 from backfill.runtime.queries.checkpoints import checkpoint_of, committed_steps
 from backfill.runtime.queries.clock import comparison_with_clock
 from backfill.runtime.queries.logical_plan import columns_used, sources_read
-from backfill.runtime.queries.run import Destination, ProgramRun, Run, StartedQuery, identity
+from backfill.runtime.queries.run import ContinuedQuery, ProgramRun, Run, StartedQuery, identity
 from backfill.runtime.queries.tracker import Traits
 from backfill.runtime.session_conf import in_session
 from backfill.runtime.sink import redirect, sink_settings
@@ -321,7 +321,7 @@ class SwitchedWriter(ReplacedWriter):
         if run.settings.hand_off is None:
             return
         header = read_header(run.settings.plan_workspace)
-        query = Destination(
+        query = ContinuedQuery(
             identity=identity(name, output),
             name=name,
             location=self._target.checkpoint or "",

@@ -35,7 +35,7 @@ from backfill.runtime.agent.agent import Agent
 from backfill.runtime.agent.channel import DirectoryChannel
 from backfill.runtime.queries.lost_commits import LostCommits
 from backfill.runtime.queries.run import Run, StartedQuery
-from backfill.runtime.queries.tracker import Batch, Tracker, Traits
+from backfill.runtime.queries.tracker import ReportedBatch, Tracker, Traits
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.release_file import Release, read_release, release_path
 from waiting import PATIENCE_SECONDS, eventually
@@ -115,7 +115,9 @@ class Driver:
 
     def commit(self, step: int) -> None:
         self.tracker.commit(
-            Batch("q", 0, 1, {source.name: step for source in self.header.inputs.sources}, {})
+            ReportedBatch(
+                "q", 0, 1, {source.name: step for source in self.header.inputs.sources}, {}
+            )
         )
 
     def assign(

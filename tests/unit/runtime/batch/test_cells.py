@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill.runtime.batch.cells import Moments, cells_in_tasks
+from backfill.runtime.batch.cells import TimeColumn, cells_in_tasks
 
 WIDTH = 1_000
-PLAIN = (Moments(("event",)), Moments(("arrival",)))
+PLAIN = (TimeColumn(("event",)), TimeColumn(("arrival",)))
 _TIMES = st.one_of(st.none(), st.integers(-10_000, 10_000), st.integers(-(2**63), 2**63 - 1))
 
 Row = tuple[int | None, int | None]
 
 
 def cells_of(
-    batches: list[pa.RecordBatch], event: Moments, arrival: Moments
+    batches: list[pa.RecordBatch], event: TimeColumn, arrival: TimeColumn
 ) -> list[dict[str, Any]]:
     """What a task gives for its rows."""
     given: Iterator[pa.RecordBatch] = iter(batches)
@@ -81,7 +81,7 @@ def test_arrivals_may_be_numbers_in_a_struct(unit: str, ticks: int) -> None:
             "kafka": pa.array(kafka, pa.struct([("at", pa.int64())])),
         }
     )
-    (cell,) = cells_of([rows], Moments(("event",)), Moments(("kafka", "at"), unit))
+    (cell,) = cells_of([rows], TimeColumn(("event",)), TimeColumn(("kafka", "at"), unit))
     assert cell["rows"] == 1
     assert cell["first_arrival"] == cell["last_arrival"] == int(arrived.timestamp()) * 1_000_000
     assert cell["greatest_lag"] == 7_000_000

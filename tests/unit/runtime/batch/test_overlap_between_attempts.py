@@ -9,7 +9,7 @@ import pytest
 from backfill.api.errors import UnsupportedProgram
 from backfill.outputs.window import Stretch
 from backfill.runtime.batch.certain import Lasting
-from backfill.runtime.batch.overlap import Compared, OverlapCheck
+from backfill.runtime.batch.overlap import OverlapCheck, SharedResults
 from backfill.runtime.batch.spans import Span
 
 STRIP = 10
@@ -29,7 +29,7 @@ def check(
     def compute(_span: Span) -> Any:
         raise AssertionError("the other span is of another attempt")
 
-    compared = Compared([0], digest, lasting)
+    compared = SharedResults([0], digest, lasting)
     return OverlapCheck("q", spans, "at", compared=compared, compute=compute, before=before)
 
 

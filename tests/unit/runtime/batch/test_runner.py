@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backfill.outputs.staging import Batch
+from backfill.outputs.staging import StagedBatch
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch.runner import Computed, SpanRunner
 from backfill.runtime.batch.spans import Span
@@ -71,12 +71,12 @@ class Spans:
             raise RuntimeError(SLOW_START)
         if span.steps.start in self.failures:
             raise self.failures[span.steps.start]
-        batch = Batch("q", span.steps[-1], (), 0, 0, first=span.steps[0])
+        batch = StagedBatch("q", span.steps[-1], (), 0, 0, first=span.steps[0])
         return Computed(batch, late_rows=len(span.steps))
 
     open_results = OpenResults(count=0)
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: StagedBatch) -> None:
         if self.commit_failure is not None:
             raise self.commit_failure
         self.committed.append((batch.first, batch.batch_id))

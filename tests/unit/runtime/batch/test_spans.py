@@ -12,7 +12,7 @@ from backfill.runtime.batch import spans as spans_module
 from backfill.runtime.batch.arrivals import StepBounds
 from backfill.runtime.batch.reach import Reach
 from backfill.runtime.batch.spans import (
-    Around,
+    LookAround,
     Span,
     closed_until_us,
     left_from,
@@ -87,7 +87,7 @@ class Past:
 
     header: PlanHeader
     rows: dict[str, list[Row]]
-    around: dict[str, Around]
+    around: dict[str, LookAround]
     reach: dict[str, Reach]
 
     @property
@@ -119,7 +119,7 @@ def pasts(draw: st.DrawFn) -> Past:
     for source in ("impressions", "playbacks")[: draw(st.integers(1, 2))]:
         delay = draw(st.integers(0, 4))
         reach[source] = Reach(draw(st.integers(-2, 6)), draw(st.integers(-2, 6)), delay, "happened")
-        around[source] = Around.of(reach[source], "arrived", lateness)
+        around[source] = LookAround.of(reach[source], "arrived", lateness)
         rows[source] = []
         for happened in draw(st.lists(st.integers(-5, end + 5), max_size=20)):
             arrived = happened + draw(st.integers(-lateness, delay))
@@ -228,7 +228,7 @@ class Even:
         inputs = header.inputs.model_copy(update={"start_us": 0, "end_us": 3000, "drain_us": 0})
         header = header.model_copy(update={"inputs": inputs})
         bounds = {"events": StepBounds({step: (10 * step, 10 * step + 9) for step in range(300)})}
-        around = {"events": Around.of(self.reach, "at", 0)}
+        around = {"events": LookAround.of(self.reach, "at", 0)}
         spans = spans_of_time(header, around, bounds, committed, 3000)
         return with_strips(spans, around, bounds) if strips else spans
 

@@ -12,7 +12,7 @@ from backfill.runtime.comparison.causes import causes
 from backfill.runtime.comparison.compare import Counts, Found, Repeated
 from backfill.runtime.comparison.outputs import clues_of
 from backfill.runtime.comparison.report import Clues
-from backfill.runtime.queries.tracker import Batch, OpenResults, Tracker, Traits
+from backfill.runtime.queries.tracker import OpenResults, ReportedBatch, Tracker, Traits
 from cases import cases
 from comparison_reports import START, compared, report
 
@@ -463,8 +463,10 @@ def test_clues_are_those_of_the_query_that_writes_the_output(header: PlanHeader)
     tracker = Tracker(header, ["impressions", "playbacks"], lambda _source, _step: 0, lambda: 0)
     tracker.add("one", "plays", {"impressions": 0}, Traits(by_clock="now() in a filter"))
     tracker.add("other", "summary", {"playbacks": 0}, Traits(output_mode="update"))
-    tracker.commit(Batch("one", 0, 1, {"impressions": 1}, {"impressions": 9}, late_rows=2))
-    late = Batch("other", 0, 1, {"playbacks": 1}, {"playbacks": 9}, late_rows=5, arrived_late=3)
+    tracker.commit(ReportedBatch("one", 0, 1, {"impressions": 1}, {"impressions": 9}, late_rows=2))
+    late = ReportedBatch(
+        "other", 0, 1, {"playbacks": 1}, {"playbacks": 9}, late_rows=5, arrived_late=3
+    )
     tracker.commit(late)
     tracker.record_open_results("other", OpenResults(7, None, 60.0))
     plays, summary, neither = (
@@ -482,7 +484,7 @@ def test_rows_that_a_function_dropped_are_said_of_each_output_that_it_writes(
 ) -> None:
     tracker = Tracker(header, ["impressions"], lambda _source, _step: 0, lambda: 0)
     tracker.add_function("f", {"impressions": 0}, Traits(), ("plays", "summary"))
-    tracker.commit(Batch("f", 0, 1, {"impressions": 1}, {"impressions": 9}, late_rows=2))
+    tracker.commit(ReportedBatch("f", 0, 1, {"impressions": 1}, {"impressions": 9}, late_rows=2))
     for name in ("plays", "summary"):
         output = Output.model_validate({"name": name, "table": f"lake.default.{name}"})
         assert clues_of(tracker, output).dropped_late == 2

@@ -10,9 +10,9 @@ from backfill.api.errors import UnsupportedProgram
 from backfill.planning.workspace import Workspace
 from backfill.protocol.hand_off import HandOffSettings
 from backfill.runtime.handoff.hand_over import check_query
-from backfill.runtime.queries.run import Destination
+from backfill.runtime.queries.run import ContinuedQuery
 
-QUERY = Destination(
+QUERY = ContinuedQuery(
     identity="counts",
     name="counts",
     location="s3a://lake/counts",
@@ -22,7 +22,7 @@ QUERY = Destination(
 )
 
 
-def check(query: Destination, **hand_off: Any) -> None:
+def check(query: ContinuedQuery, **hand_off: Any) -> None:
     settings = SimpleNamespace(
         hand_off=HandOffSettings(**hand_off),
         uid="mine",

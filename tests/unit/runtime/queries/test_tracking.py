@@ -10,7 +10,7 @@ import pytest
 from backfill.api.quantities import from_us
 from backfill.planning.plan import PlanHeader
 from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
-from backfill.runtime.queries.tracker import Batch, OpenResults, Tracker, Traits
+from backfill.runtime.queries.tracker import OpenResults, ReportedBatch, Tracker, Traits
 
 SOURCES = ("impressions", "playbacks")
 
@@ -44,8 +44,8 @@ def _batch(
     rows: int = 10,
     newest_us: int | None = None,
     query: str = "q",
-) -> Batch:
-    return Batch(
+) -> ReportedBatch:
+    return ReportedBatch(
         query,
         clock.now_us,
         clock.now_us + 500_000,
@@ -222,8 +222,8 @@ def test_time_that_two_queries_share_is_spent_once(header: PlanHeader) -> None:
     tracker.add("fast", "a", {"impressions": 0})
     tracker.add("slow", "b", {"playbacks": 0})
     start = clock.now_us
-    tracker.commit(Batch("fast", start, start + 1_000_000, {"impressions": 1}, {}))
-    tracker.commit(Batch("slow", start + 500_000, start + 2_000_000, {"playbacks": 1}, {}))
+    tracker.commit(ReportedBatch("fast", start, start + 1_000_000, {"impressions": 1}, {}))
+    tracker.commit(ReportedBatch("slow", start + 500_000, start + 2_000_000, {"playbacks": 1}, {}))
     assert tracker.busy_seconds == 2.0
 
 

@@ -22,7 +22,7 @@ from backfill.api.errors import InvalidPlanInput
 from backfill.api.source import KafkaColumns
 from backfill.api.spec import BackfillSpec
 from backfill.planning import duplicates
-from backfill.planning.duplicates import Seen
+from backfill.planning.duplicates import SeenOffsets
 from backfill.planning.plan import PlanHeader, plan_directory, read_splits_of_steps
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
@@ -132,7 +132,7 @@ def test_rows_held_have_a_bound_where_slices_have_more_than_is_estimated(
     columns = (*list(zip(*records, strict=True))[:3], times)
     arrays = [pa.array(each, kind.type) for each, kind in zip(columns, RECORDS, strict=True)]
     table.append(pa.table(arrays, schema=RECORDS))
-    read, first = duplicates._rows, Seen.first
+    read, first = duplicates._rows, SeenOffsets.first
     held = most = found = 0
     lock = threading.Lock()
 
@@ -144,7 +144,7 @@ def test_rows_held_have_a_bound_where_slices_have_more_than_is_estimated(
                 most = max(most, held)
             yield each
 
-    def compared(self: Seen, partitions: Any, offsets: Any) -> Any:
+    def compared(self: SeenOffsets, partitions: Any, offsets: Any) -> Any:
         nonlocal held, found
         with lock:
             held -= len(offsets)
@@ -152,7 +152,7 @@ def test_rows_held_have_a_bound_where_slices_have_more_than_is_estimated(
         return first(self, partitions, offsets)
 
     monkeypatch.setattr(duplicates, "_rows", counted)
-    monkeypatch.setattr(Seen, "first", compared)
+    monkeypatch.setattr(SeenOffsets, "first", compared)
     planned(Workspace(str(tmp_path)))
     assert (found, held) == (rows, 0)
     assert group < most <= at_once + 16 * group
@@ -261,7 +261,7 @@ def test_columns_to_compare_are_asked_for() -> None:
     )
 )
 def test_a_row_is_the_first_with_its_offset_once(batches: list[list[tuple[int, int]]]) -> None:
-    seen, known = Seen(), set()
+    seen, known = SeenOffsets(), set()
     for rows in batches:
         partitions, offsets = (np.array([row[each] for row in rows], np.int64) for each in (0, 1))
         wanted = []
@@ -277,7 +277,7 @@ def test_a_row_is_the_first_with_its_offset_once(batches: list[list[tuple[int, i
 
 
 def test_offsets_without_gaps_take_no_memory() -> None:
-    seen = Seen()
+    seen = SeenOffsets()
     for first in range(0, 10 * 65_536, 4_096):
         offsets = np.arange(first, first + 4_096)
         assert seen.first(np.zeros(4_096, np.int64), offsets).all()
@@ -290,6 +290,6 @@ def test_offsets_that_are_far_apart_take_no_more_memory_than_is_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(duplicates, "MOST_CHUNKS", 10)
-    seen = Seen()
+    seen = SeenOffsets()
     seen.first(np.zeros(1_000, np.int64), np.arange(1_000) << 20)
     assert seen.partial == 11, "one too many, which is refused"

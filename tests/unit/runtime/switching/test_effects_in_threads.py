@@ -15,10 +15,10 @@ import pytest
 from backfill.runtime.queries.threads import application_works
 from backfill.runtime.switching import effects
 from backfill.runtime.switching.batch_function import batch_in_progress, within
-from backfill.runtime.switching.late_writes import Parts
+from backfill.runtime.switching.late_writes import BatchThreads
 from waiting import PATIENCE_SECONDS
 
-FIRST, SECOND = (SimpleNamespace(parts=Parts()) for _ in range(2))
+FIRST, SECOND = (SimpleNamespace(parts=BatchThreads()) for _ in range(2))
 CONNECT = ("socket.connect", (None, ("db", 5432)))
 
 
@@ -27,7 +27,7 @@ class Batch:
 
     def __init__(self, *, allows: bool):
         self._allows = allows
-        self.parts = Parts()
+        self.parts = BatchThreads()
         self.refused: list[str] = []
 
     def allows(self, effect: str) -> bool:

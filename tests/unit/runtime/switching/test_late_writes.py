@@ -14,10 +14,10 @@ from backfill.planning.workspace import Workspace
 from backfill.runtime.queries.run import Run
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.switching import batch_function, effects, late_writes
-from backfill.runtime.switching.batch_function import BatchFunction, Destination
+from backfill.runtime.switching.batch_function import BatchFunction, WriteTarget
 from waiting import PATIENCE_SECONDS, eventually
 
-COPIES = Destination("copies", "writeTo.append")
+COPIES = WriteTarget("copies", "writeTo.append")
 FRAME: Any = SimpleNamespace(sparkSession=SimpleNamespace(_jsparkSession="the query's"))
 
 

@@ -12,7 +12,7 @@ from backfill.api.errors import UnsupportedProgram
 from backfill.api.output import Output
 from backfill.api.spec import Window
 from backfill.runtime.sink import SinkSettings
-from backfill.runtime.switching.batch_function import BatchFunction, Destination, _Branch
+from backfill.runtime.switching.batch_function import BatchFunction, WriteTarget, _Branch
 
 
 @pytest.fixture
@@ -67,9 +67,9 @@ def test_a_copy_elsewhere_is_not_the_outputs_table(branch: _Branch, table: str, 
     for places in ((table, copy), (copy, table)):
         branch._place = None
         function = _function(branch)
-        assert function.branch(Destination(places[0], "write")) is branch
+        assert function.branch(WriteTarget(places[0], "write")) is branch
         with pytest.raises(UnsupportedProgram, match="has the name of both"):
-            function.branch(Destination(places[1], "write"))
+            function.branch(WriteTarget(places[1], "write"))
 
 
 def test_a_table_that_may_be_that_of_several_outputs_is_not_written_for_real(
@@ -81,7 +81,7 @@ def test_a_table_that_may_be_that_of_several_outputs_is_not_written_for_real(
     settings.outputs = (branch.output, Output(name="copy", table="archive.raw.alerts"))
     assert function.takes("raw.alerts")
     with pytest.raises(UnsupportedProgram, match=r"may be lake\.raw\.alerts or archive"):
-        function.branch(Destination("raw.alerts", "write"))
+        function.branch(WriteTarget("raw.alerts", "write"))
 
 
 def test_an_ignored_query_with_the_name_of_an_outputs_table_does_not_ignore_its_rows(
@@ -89,5 +89,5 @@ def test_an_ignored_query_with_the_name_of_an_outputs_table_does_not_ignore_its_
 ) -> None:
     branch.output = Output(name="result", table="lake.raw.alerts")
     function = _function(branch, "alerts")
-    assert function.branch(Destination("lake.raw.alerts", "write")) is branch
-    assert function.branch(Destination("staging.alerts", "write")) is None
+    assert function.branch(WriteTarget("lake.raw.alerts", "write")) is branch
+    assert function.branch(WriteTarget("staging.alerts", "write")) is None

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from backfill.runtime.switching.batch_function import BatchInProgress, Destination
+from backfill.runtime.switching.batch_function import BatchInProgress, WriteTarget
 from backfill.runtime.switching.batch_writers import _Write, _WriteTo
 
 FRAME: Any = SimpleNamespace(sparkSession=SimpleNamespace(_jsparkSession=None))
@@ -19,7 +19,7 @@ class Function:
         self.failing: set[str] = set()
         self.written: list[str] = []
 
-    def branch(self, destination: Destination) -> Any:
+    def branch(self, destination: WriteTarget) -> Any:
         output = SimpleNamespace(name=destination.place)
         return SimpleNamespace(output=output, write=lambda *_: self._write(destination.place))
 

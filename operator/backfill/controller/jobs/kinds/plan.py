@@ -97,8 +97,8 @@ class PlanJob:
             BadInput: the tables do not allow the plan.
         """
         from backfill.outputs.cleanup import discard_earlier
-        from backfill.outputs.doubled import doubled_appends
         from backfill.outputs.publish import output_state
+        from backfill.outputs.repeated_appends import doubled_appends
         from backfill.outputs.result import Result
         from backfill.outputs.tables import check_outputs
         from backfill.planning import workspace_owner

@@ -46,20 +46,20 @@ ELEMENT, KEY, VALUE = 0, 0, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenField:
     """A column of a file, or a field, element, key or value within one."""
 
     name: str
     kind: pa.DataType
     leaf: int
     """Number of its first leaf column in the Parquet file."""
-    parts: Mapping[int, "Written"]
+    parts: Mapping[int, "WrittenField"]
     """Fields of a struct by field id; of a list :data:`ELEMENT`;
     of a map :data:`KEY` and :data:`VALUE`.
     """
 
 
-Columns = Mapping[int, Written]
+Columns = Mapping[int, WrittenField]
 """The columns of a file that belong to the table, by field id."""
 
 
@@ -75,7 +75,7 @@ def columns_of(schema: pa.Schema, mapping: NameMapping | None) -> Columns:
     return _fields(schema, 0, None if has_field_ids(schema) else tuple(mapping or ()))
 
 
-def path_to(columns: Columns, field_id: int) -> tuple[Written, ...] | None:
+def path_to(columns: Columns, field_id: int) -> tuple[WrittenField, ...] | None:
     """The column and the fields below it that lead to a field,
     including the field; None if the file lacks it.
     """
@@ -114,7 +114,7 @@ def misfits(
 
 
 def misfits_of(
-    wanted: IcebergType, found: Written, name: str, given: Container[int] = ()
+    wanted: IcebergType, found: WrittenField, name: str, given: Container[int] = ()
 ) -> Iterator[str]:
     """The same for one field, whose name in the table is ``name``."""
     kind, parts = found.kind, found.parts
@@ -190,7 +190,7 @@ _FITS: Mapping[type[IcebergType], Callable[[Any, Any], bool]] = {
 """Whether a type in a file can be read as one of the table."""
 
 
-def _holds(field_id: int, written: Written, field_ids: Container[int]) -> bool:
+def _holds(field_id: int, written: WrittenField, field_ids: Container[int]) -> bool:
     if field_id in field_ids:
         return True
     return is_a.is_struct(written.kind) and any(
@@ -205,9 +205,9 @@ def _id_of(field: pa.Field) -> int | None:
 
 def _fields(
     fields: Iterable[pa.Field], leaf: int, mapping: Sequence[MappedField] | None
-) -> dict[int, Written]:
+) -> dict[int, WrittenField]:
     """Fields from a first leaf on. ``mapping`` is the name mapping; None in a file with ids."""
-    found: dict[int, Written] = {}
+    found: dict[int, WrittenField] = {}
     for field in fields:
         mapped = next((each for each in mapping or () if field.name in each.names), None)
         field_id = (
@@ -221,9 +221,9 @@ def _fields(
     return found
 
 
-def _written(field: pa.Field, leaf: int, mapping: Sequence[MappedField] | None) -> Written:
+def _written(field: pa.Field, leaf: int, mapping: Sequence[MappedField] | None) -> WrittenField:
     kind = field.type.value_type if is_a.is_dictionary(field.type) else field.type
-    parts: dict[int, Written] = {}
+    parts: dict[int, WrittenField] = {}
     if is_a.is_struct(kind):
         parts = _fields(kind, leaf, mapping)
     elif _is_list(kind):
@@ -235,7 +235,7 @@ def _written(field: pa.Field, leaf: int, mapping: Sequence[MappedField] | None) 
             KEY: _written(kind.key_field, leaf, key),
             VALUE: _written(kind.item_field, value_leaf, value),
         }
-    return Written(field.name, kind, leaf, parts)
+    return WrittenField(field.name, kind, leaf, parts)
 
 
 def _part(mapping: Sequence[MappedField] | None, name: str) -> Sequence[MappedField] | None:
