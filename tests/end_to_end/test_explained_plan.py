@@ -85,6 +85,7 @@ def test_each_query_is_told_as_it_would_be_run_and_nothing_is_written(
         "lookBackSeconds": 0,
         "lookAheadSeconds": 4_200,
         "compared": True,
+        "dropsWithinWatermark": False,
         "reads": {"clicks": ["at", "ingested", "title"]},
         "warnings": [
             "its results depend on rows up to 1h10m after them, and window.drain is 0s: the last"

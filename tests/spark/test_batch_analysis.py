@@ -18,6 +18,7 @@ from backfill.runtime.batch import analysis
 from backfill.runtime.batch.analysis import KnownRows, analyze
 from backfill.runtime.batch.expressions import ColumnKey
 from backfill.runtime.batch.reach import Bounded, Reach, TimeRange, Unbounded
+from backfill.runtime.queries.logical_plan import drops_within_watermark
 
 SCHEMAS = {
     "l": "k int, t timestamp, n timestamp_ntz, v int, u timestamp, m struct<at: timestamp>",
@@ -519,6 +520,18 @@ def test_it_is_said_how_late_rows_may_arrive_and_which_column_says_when_they_hap
     computed = analyze(parsed(sources), "start")
     assert isinstance(computed, Bounded)
     assert (computed.sources["r"].delay_us, computed.sources["r"].event_column) == (MINUTE, None)
+
+
+def test_it_is_known_which_keys_may_recur_at_other_times(sources: Streams) -> None:
+    """A stream then keeps other rows."""
+    with_time = sources.left.dropDuplicatesWithinWatermark(["k", "t"])
+    assert drops_within_watermark(within_watermark(sources))
+    assert drops_within_watermark(
+        within_watermark(sources).groupBy(F.window("t", "1 hour")).count()
+    )
+    assert not any(
+        map(drops_within_watermark, (with_time, sources.left.dropDuplicates(["k", "t"])))
+    )
 
 
 def test_without_a_watermark_rows_happen_when_they_arrive(sources: Streams) -> None:

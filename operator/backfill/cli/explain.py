@@ -20,6 +20,11 @@ _NOT_COMPARED = (
     "its results are not compared where batch jobs meet, since Python functions, chance or the"
     " order of rows decide which results there are"
 )
+_FIRST_OF_MANY = (
+    "dropDuplicatesWithinWatermark drops rows whose keys recur within the delay, for as long as"
+    " they do, while a stream keeps one of them whenever the delay has passed: if keys recur for"
+    " longer than the delay, set execution: Streaming"
+)
 
 
 def explain(
@@ -68,7 +73,8 @@ def render_queries(
 def warnings(backfill: Backfill, query: ExplainedQuery) -> list[str]:
     """What the window is too short for, and what could be wrong unnoticed."""
     found = too_short(*_reach(query), backfill.spec.window)
-    return [*found, _NOT_COMPARED] if query.compared is False else found
+    found += [_NOT_COMPARED] if query.compared is False else []
+    return [*found, _FIRST_OF_MANY] if query.drops_within_watermark else found
 
 
 def _kept(backfill: Backfill, query: ExplainedQuery) -> str:

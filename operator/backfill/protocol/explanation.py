@@ -34,6 +34,10 @@ class ExplainedQuery(Model):
     """Whether results that two batch jobs compute are compared; null for a stream, and where each
     result depends on one row.
     """
+    drops_within_watermark: bool = False
+    """Whether batch jobs drop its duplicates within the watermark, which differs from a stream if
+    keys recur for longer than the delay.
+    """
     reads: dict[str, tuple[str, ...]]
     """By source, the columns that it reads."""
 

@@ -17,7 +17,7 @@ from backfill.runtime.batch.prepare import traits
 from backfill.runtime.batch.straight_json import without_json
 from backfill.runtime.catalyst import analyzed
 from backfill.runtime.launch import log_to_stderr, prepare, run_application
-from backfill.runtime.queries.logical_plan import columns_used_by
+from backfill.runtime.queries.logical_plan import columns_used_by, drops_within_watermark
 from backfill.runtime.queries.run import FINISHED, Run, StartedQuery, unsupported
 from backfill.runtime.queries.tracker import Traits
 from backfill.runtime.settings import settings_from_environment
@@ -69,6 +69,7 @@ class ExplainingWriter(SwitchedWriter):
                 look_back_seconds=known.look_back_seconds,
                 look_ahead_seconds=known.look_ahead_seconds,
                 compared=compared,
+                drops_within_watermark=found is not None and drops_within_watermark(self._df),
                 reads={source: tuple(sorted(columns)) for source, columns in sorted(used.items())},
             )
         )

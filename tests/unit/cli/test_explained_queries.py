@@ -6,18 +6,24 @@ from backfill.cli.explain import warnings
 from backfill.protocol.explanation import ExplainedQuery
 from situations import backfill
 
+HOURLY = ExplainedQuery(
+    query="hourly",
+    output="hourly",
+    execution="Batch",
+    look_back_seconds=0,
+    look_ahead_seconds=0,
+    reads={},
+)
+
 
 @pytest.mark.parametrize(("compared", "expected"), [(None, 0), (True, 0), (False, 1)])
 def test_it_is_said_if_results_are_not_compared(compared: bool | None, expected: int) -> None:
-    query = ExplainedQuery(
-        query="hourly",
-        output="hourly",
-        execution="Batch",
-        look_back_seconds=0,
-        look_ahead_seconds=0,
-        compared=compared,
-        reads={},
-    )
-    found = warnings(backfill(), query)
+    found = warnings(backfill(), HOURLY.model_copy(update={"compared": compared}))
     assert len(found) == expected
     assert all("not compared where batch jobs meet" in each for each in found)
+
+
+def test_it_is_said_if_recurring_rows_differ_from_a_stream() -> None:
+    assert warnings(backfill(), HOURLY) == []
+    (found,) = warnings(backfill(), HOURLY.model_copy(update={"drops_within_watermark": True}))
+    assert "if keys recur for longer than the delay, set execution: Streaming" in found

@@ -35,7 +35,7 @@ from backfill.runtime.batch.spans import (
 from backfill.runtime.batch.straight_json import without_json
 from backfill.runtime.batch.writing import batch_of, write, write_handed_on
 from backfill.runtime.catalyst import analyzed, copied, kind_of, nodes_of
-from backfill.runtime.queries.logical_plan import columns_used_by
+from backfill.runtime.queries.logical_plan import columns_used_by, drops_within_watermark
 from backfill.runtime.queries.run import Run
 from backfill.runtime.queries.tracker import OpenResults, Traits
 from backfill.runtime.sink import SinkSettings, SinkWriter
@@ -49,6 +49,11 @@ _HIDDEN = (
 _NOT_COMPARED = (
     "the query %s: results are not compared where batch jobs meet, since Python functions, chance"
     " or the order of rows decide which results there are"
+)
+_FIRST_OF_MANY = (
+    "the query %s: rows whose keys recur within the watermark's delay are dropped for as long as"
+    " they do, while a stream keeps one of them whenever the delay has passed; if keys recur for"
+    " longer than the delay, set execution: Streaming"
 )
 _PARTITIONS_OF_CORE, _MOST_PARTITIONS = 16, 1_024
 """How many parts a shuffle is cut into, of which Spark then puts small ones together: a stream has
@@ -218,6 +223,8 @@ class _Work:
         self._watch: SessionWatch | None = None
         self._lags: Lags | None = None
         self._overlap = self._overlap_check([])
+        if drops_within_watermark(frame):
+            _log.warning(_FIRST_OF_MANY, target.query)
 
     def spans(self) -> list[Span]:
         """All spans that are left, once it is measured how their rows arrive."""

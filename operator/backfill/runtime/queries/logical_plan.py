@@ -81,6 +81,17 @@ def sources_read(frame: DataFrame) -> set[str]:
     return names
 
 
+def drops_within_watermark(frame: DataFrame) -> bool:
+    """Whether ``dropDuplicatesWithinWatermark`` is anywhere in the frame, by keys that may recur at
+    other event times.
+    """
+    return any(
+        kind_of(node) == "DeduplicateWithinWatermark"
+        and _ids(node.keys()).isdisjoint(id_of(time) for time, _ in event_times(node.child()))
+        for node in nodes_of(analyzed(frame))
+    )
+
+
 def watermark_delay_us(frame: DataFrame) -> int:
     """The longest delay of the frame's watermarks, in microseconds; 0 without a watermark."""
     watermarks = [
