@@ -109,6 +109,11 @@ keep_state_in("RocksDB")
 counts = topic("events").groupBy(F.window("at", "5 minutes"), "user").agg(F.count("*").alias("n"))
 write(counts.select("window.start", "user", "n"), "counts").awaitTermination()
 """
+TOTALS = """
+keep_state_in("RocksDB")
+totals = topic("events").agg(F.min("at").alias("start"), F.max("user").alias("user"), F.count("*").alias("n"))
+write(totals, "counts").awaitTermination()
+"""
 SESSIONS_OF_A_NAMED_SOURCE = """
 import json
 from pathlib import Path
@@ -372,6 +377,19 @@ REFUSED: dict[str, tuple[str, tuple[str, ...], int | None, str]] = {
         ("counts",),
         3,
         "Spark cannot repartition the state of the query counts, which is kept in HDFSBacked",
+    ),
+    "state of an aggregation without keys, in more partitions": (
+        TOTALS,
+        ("counts",),
+        5,
+        "Spark cannot repartition the state of the query counts, which aggregates without keys, or"
+        " has a limit, and so has state in one partition; leave statePartitions out",
+    ),
+    "state of a limit, in more partitions": (
+        'keep_state_in("RocksDB")\nwrite(topic("events").limit(300), "copies").awaitTermination()',
+        ("copies",),
+        5,
+        "Spark cannot repartition the state of the query copies, which aggregates without keys, or",
     ),
     "state that Spark cannot repartition where it goes": (
         WINDOWS.replace("write(", 'home += " of events"\nwrite('),

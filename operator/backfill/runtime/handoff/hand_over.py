@@ -184,7 +184,8 @@ def _check_format(spark: SparkSession) -> None:
 
 def _check_repartition(spark: SparkSession, query: ContinuedQuery, placement: Placement) -> None:
     """Spark repartitions state in RocksDB only, and not at every location. It leaves a checkpoint
-    that cannot be used where it tries to.
+    that cannot be used where it tries to. State that is in one partition, whatever their number, it
+    moves to another one, where the query does not look for it.
     """
     if placement.state_partitions is None or not query.stateful:
         return
@@ -195,7 +196,9 @@ def _check_repartition(spark: SparkSession, query: ContinuedQuery, placement: Pl
     if int(had) == placement.state_partitions:
         return
     why = fix = ""
-    if not provider.endswith(f".{_ROCKSDB}"):
+    if query.undivided:
+        why = "which aggregates without keys, or has a limit, and so has state in one partition"
+    elif not provider.endswith(f".{_ROCKSDB}"):
         package, _, store = provider.rpartition(".")
         why = f"which is kept in {store}"
         fix = f"set {_PROVIDER} in the application to {package}.{_ROCKSDB}"
@@ -211,7 +214,7 @@ def _check_repartition(spark: SparkSession, query: ContinuedQuery, placement: Pl
                 "spec.handOff.statePartitions",
                 f"is {placement.state_partitions}, history runs with {had} partitions, and Spark"
                 f" cannot repartition the state of the query {query.name}, {why}",
-                f"leave statePartitions out, or {fix}",
+                f"leave statePartitions out{fix and ', or '}{fix}",
             )
         )
 

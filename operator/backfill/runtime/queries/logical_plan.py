@@ -92,6 +92,20 @@ def drops_within_watermark(frame: DataFrame) -> bool:
     )
 
 
+def keeps_state_in_one_partition(frame: DataFrame) -> bool:
+    """Whether an operator of the frame has the state of all rows in one partition, however many
+    there are: an aggregation without keys, or a limit.
+    """
+    return any(
+        node.isStreaming()
+        and (
+            kind_of(node) == "GlobalLimit"
+            or (kind_of(node) == "Aggregate" and node.groupingExpressions().isEmpty())
+        )
+        for node in nodes_of(analyzed(frame))
+    )
+
+
 def watermark_delay_us(frame: DataFrame) -> int:
     """The longest delay of the frame's watermarks, in microseconds; 0 without a watermark."""
     watermarks = [

@@ -165,6 +165,8 @@ class ContinuedQuery:
     """Whether the program has it write files by itself."""
     stateful: bool
     """Whether it may keep state."""
+    undivided: bool = False
+    """Whether it has state in one partition, however many there are."""
     ends: bool = False
     """Whether its trigger ends it when it has read what Kafka holds."""
     repeats: bool = False

@@ -25,7 +25,11 @@ from backfill.runtime.handoff.hand_over import check_query
 from backfill.runtime.handoff.repeats import sources_read_twice
 from backfill.runtime.queries.checkpoints import checkpoint_of, committed_steps
 from backfill.runtime.queries.clock import comparison_with_clock
-from backfill.runtime.queries.logical_plan import columns_used, sources_read
+from backfill.runtime.queries.logical_plan import (
+    columns_used,
+    keeps_state_in_one_partition,
+    sources_read,
+)
 from backfill.runtime.queries.run import ContinuedQuery, ProgramRun, Run, StartedQuery, identity
 from backfill.runtime.queries.tracker import Traits
 from backfill.runtime.session_conf import in_session
@@ -328,6 +332,7 @@ class SwitchedWriter(ReplacedWriter):
             sources=tuple(sorted(sources)),
             writes_files=self._function is None and self._target.writes_files,
             stateful=may_keep_state(self._df, header),
+            undivided=keeps_state_in_one_partition(self._df),
             ends=self._target.ends,
             repeats=bool(
                 sources_read_twice(
