@@ -127,7 +127,7 @@ Path(home, "sources.json").write_text(json.dumps({
         "options": {"kafka.bootstrap.servers": servers, "startingOffsets": "earliest",
             "minOffsetsPerTrigger": "100", "maxOffsetsPerTrigger": most, "maxTriggerDelay": "1s"}}},
     "outputs": {"sessions": {"type": "json_lines",
-        "options": {"path": f"{home}/sessions", "checkpointLocation": f"{home}/checkpoints/sessions"}}},
+        "options": {"path": f"{home}/sessions", "checkpointlocation": f"{home}/checkpoints/sessions"}}},
 }))
 spark.conf.set("spark.backfill.sources", f"{home}/sources.json")
 keep_state_in("HDFSBacked")
@@ -408,6 +408,12 @@ REFUSED: dict[str, tuple[str, tuple[str, ...], int | None, str]] = {
         ("counts",),
         None,
         "the query counts has no checkpointLocation",
+    ),
+    "files of an output by name": (
+        SESSIONS_OF_A_NAMED_SOURCE.replace('"json_lines"', '"JSON"'),
+        ("sessions",),
+        None,
+        "the query sessions writes files, and Spark's log of them begins with micro-batch 0",
     ),
     "a relative location": (
         WINDOWS.replace("write(", 'home = "live"\nwrite('),

@@ -42,7 +42,8 @@ if TYPE_CHECKING:  # applications import this library, and load no more of it th
 
 NAMED_FORMAT = "backfill_named"
 """Format of what is read and written in a backfill. When reading, option ``source`` is the name,
-and option ``shape`` is ``rows`` or ``kafka``. What is written is the output with the query's name.
+and option ``shape`` is ``rows`` or ``kafka``. What is written is the output with the query's name,
+and option ``type`` is its format in production.
 """
 CONFIGURATION_VARIABLE = "BACKFILL_SOURCES"
 """Environment variable with the path of the configuration file (YAML or JSON)."""
@@ -89,10 +90,11 @@ def write_output(
     """
     writer = df.writeStream.queryName(name).outputMode(outputMode)
     if in_backfill():
-        configured = _section(df.sparkSession, "outputs").get(name, {}).get("options", {})
-        if checkpoint := {**configured, **options}.get("checkpointLocation"):
-            writer = writer.option("checkpointLocation", checkpoint)
-        return writer.format(NAMED_FORMAT).start()
+        known = _section(df.sparkSession, "outputs").get(name, {})
+        for key, value in {**known.get("options", {}), **options}.items():
+            if key.lower() == "checkpointlocation":  # as in Spark
+                writer = writer.option(key, value)
+        return writer.format(NAMED_FORMAT).option("type", known.get("type")).start()
     entry = _entry(_section(df.sparkSession, "outputs"), "outputs", name)
     writer = writer.format(str(entry["type"])).options(**{**entry.get("options", {}), **options})
     return writer.toTable(str(entry["table"])) if "table" in entry else writer.start()

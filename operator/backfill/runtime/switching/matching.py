@@ -42,6 +42,8 @@ class Target:
     """Whether its trigger ends it when it has read what is there (``availableNow``, ``once``)."""
     row_writer: bool = False
     """Whether the application writes each row with code of its own (``foreach``)."""
+    named_format: str | None = None
+    """Format in production of a query that was started by an output's name."""
 
     @property
     def by_name(self) -> bool:
@@ -53,7 +55,8 @@ class Target:
     @property
     def writes_files(self) -> bool:
         """Whether the query writes files by itself."""
-        return self.format in _FILE_FORMATS or (
+        written_as = self.named_format if self.by_name else self.format
+        return written_as in _FILE_FORMATS or (
             self.format is None and "/" in (self.table or "") and not self.row_writer
         )
 

@@ -101,8 +101,8 @@ class ReplacedWriter(DataStreamWriter):
         return self._with(format=source.lower())
 
     def option(self, key: str, value: Any) -> DataStreamWriter:
-        """Keeps the table, path, topic or location of the checkpoint. Servers and credentials are
-        production's, and are not used.
+        """Keeps the table, path, topic, type or location of the checkpoint. Servers and credentials
+        are production's, and are not used.
         """
         match key.lower():
             case "table" | "path":
@@ -111,6 +111,8 @@ class ReplacedWriter(DataStreamWriter):
                 return self._with(topic=str(value))
             case "checkpointlocation":
                 return self._with(checkpoint=str(value))
+            case "type":  # of an output by name; any other query has its format
+                return self._with(named_format=value and str(value).lower())
         return self
 
     def options(self, **options: Any) -> DataStreamWriter:
