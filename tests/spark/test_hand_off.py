@@ -409,6 +409,12 @@ REFUSED: dict[str, tuple[str, tuple[str, ...], int | None, str]] = {
         None,
         "the query counts has no checkpointLocation",
     ),
+    "files of a table without a format": (
+        'topic("events").writeStream.queryName("copies").option("checkpointLocation", home).toTable("copies")',
+        ("copies",),
+        None,
+        "the query copies writes files, and Spark's log of them begins with micro-batch 0",
+    ),
     "files of an output by name": (
         SESSIONS_OF_A_NAMED_SOURCE.replace('"json_lines"', '"JSON"'),
         ("sessions",),

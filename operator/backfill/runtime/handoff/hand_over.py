@@ -85,7 +85,7 @@ def check_query(run: Run, spark: SparkSession, query: ContinuedQuery) -> None:
                 "spec.handOff",
                 f"the query {query.name} writes files, and Spark's log of them begins with"
                 " micro-batch 0, while the live application continues after those of history",
-                "write a table, or write the files in foreachBatch",
+                "write an Iceberg table, or write the files in foreachBatch",
             )
         )
     if query.ends and run.settings.hand_off.deployed:

@@ -44,6 +44,8 @@ class Target:
     """Whether the application writes each row with code of its own (``foreach``)."""
     named_format: str | None = None
     """Format in production of a query that was started by an output's name."""
+    to_table: bool = False
+    """Whether it was started with ``toTable``."""
 
     @property
     def by_name(self) -> bool:
@@ -75,6 +77,11 @@ class Target:
         where = f" to {self.table or self.topic}" if self.table or self.topic else ""
         how = f" ({self.format})" if self.format else ""
         return f"{query}, which writes{where}{how}"
+
+
+def is_file_format(name: str) -> bool:
+    """Whether Spark's file sink writes this format."""
+    return name.lower() in _FILE_FORMATS
 
 
 def subscribed_topics(options: Mapping[str, str]) -> list[str]:

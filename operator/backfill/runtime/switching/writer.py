@@ -43,11 +43,14 @@ from backfill.runtime.switching.matching import (
     WHY_A_STREAM,
     Target,
     check_function,
+    is_file_format,
     match_output,
     reason_to_leave_out,
 )
 from backfill.runtime.switching.query import BatchQuery, LeftOutQuery, SwitchedQuery
 from backfill.runtime.switching.state_store import StateStore, choose_state_store, may_keep_state
+
+_SPARKS_CATALOG = "spark_catalog"
 
 _log = logging.getLogger(__name__)
 
@@ -183,6 +186,7 @@ class ReplacedWriter(DataStreamWriter):
 
     def toTable(self, tableName: str, *args: Any, **options: Any) -> StreamingQuery:
         """Starts the query. The name of the table is used to find the output."""
+        self._with(to_table=True)
         return self.start(tableName, *args, **options)
 
     def _with(self, **changes: Any) -> DataStreamWriter:
@@ -332,7 +336,7 @@ class SwitchedWriter(ReplacedWriter):
             name=name,
             location=self._target.checkpoint or "",
             sources=tuple(sorted(sources)),
-            writes_files=self._function is None and self._target.writes_files,
+            writes_files=self._function is None and self._writes_files(),
             stateful=may_keep_state(self._df, header),
             undivided=keeps_state_in_one_partition(self._df),
             ends=self._target.ends,
@@ -348,6 +352,22 @@ class SwitchedWriter(ReplacedWriter):
             ),
         )
         check_query(run, self._df.sparkSession, query)
+
+    def _writes_files(self) -> bool:
+        """Whether Spark's file sink writes the query in production: also a table of Spark's own
+        catalog that has no format.
+        """
+        spark, target = self._df.sparkSession, self._target
+        if target.writes_files or target.format is not None or not target.to_table:
+            return target.writes_files
+        *above, _ = (target.table or "").replace("`", "").split(".")
+        catalogs = {_SPARKS_CATALOG, *above[:1]}
+        return (
+            len(above) < 2
+            and spark.catalog.currentCatalog() == _SPARKS_CATALOG
+            and not any(spark.conf.get(f"spark.sql.catalog.{each}", None) for each in catalogs)
+            and is_file_format(str(spark.conf.get("spark.sql.sources.default")))
+        )
 
     def _use_columns(self, used: Mapping[str, set[str]]) -> None:
         self._listen(self._df)
