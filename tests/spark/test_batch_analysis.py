@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 from captured_streams import Read, streams
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.window import Window
@@ -162,6 +162,24 @@ def union(s: Streams) -> DataFrame:
     early = s.left.select("k", "t")
     late = s.right.selectExpr("k2", "t2 + interval 7 minutes")
     return early.union(late).groupBy(F.window("t", "10 minutes")).count().select("window.*")
+
+
+def union_of_structures(*names: str) -> Program:
+    """Their fields are united by position, whatever they are called."""
+
+    def program(s: Streams) -> DataFrame:
+        time, later = F.col("t"), F.expr("t + interval 1 hour")
+        left = s.left.select(F.struct(time.alias("a"), later.alias("b")).alias("w"))
+        time, later = F.col("t2"), F.expr("t2 + interval 1 hour")
+        right = s.right.select(F.struct(*map(Column.alias, (time, later), names)).alias("w"))
+        return left.union(right).groupBy(F.date_trunc("hour", "w.a").alias("at")).count()
+
+    return program
+
+
+def fields_of_the_same_name(s: Streams) -> DataFrame:
+    pairs = s.left.select(F.expr("named_struct('a', t + interval 1 hour, 'a', t) AS w"))
+    return pairs.select("w.*").toDF("x", "y").groupBy("x").count()
 
 
 def union_with_missing_times(s: Streams) -> DataFrame:
@@ -412,6 +430,9 @@ CASES = [
     Case("within watermark by another time", within_watermark, "u", "unknown how the result's u"),
     # unions
     Case("union", union, "start", {"l": (0, 10 * MINUTE - 1), "r": (7 * MINUTE, 3 * MINUTE - 1)}),
+    Case("union of structures", union_of_structures("a", "b"), "at", {"l": (0, HOUR - 1), "r": (0, HOUR - 1)}),
+    Case("union of structures by position", union_of_structures("b", "a"), "at", "Aggregate groups by date_trunc"),
+    Case("fields of the same name", fields_of_the_same_name, "x", "Aggregate groups by x"),
     Case("union with missing times", union_with_missing_times, "at", {"l": (0, 5 * MINUTE - 1), "r": (0, 0)}),
     Case("sql's union", sql_union_distinct, "t", {"l": (0, 0), "r": (0, 0)}),
     # where the time comes from

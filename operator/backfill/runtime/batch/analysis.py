@@ -834,12 +834,19 @@ class _Analysis:
         return replace(rows)
 
     def _union(self, node: JavaObject, children: list[JavaObject], each: list[_Rows]) -> _Rows:
-        """By position."""
+        """By position, as Spark also unites the fields of structures: nothing is known of columns
+        in which these have other names.
+        """
+        output = elements(node.output())
+        ids, kinds = [id_of(column) for column in output], [_type_of(column) for column in output]
         positions = [
-            {id_of(column): place for place, column in enumerate(elements(child.output()))}
+            {
+                id_of(column): place
+                for place, column in enumerate(elements(child.output()))
+                if _type_of(column) == kinds[place]
+            }
             for child in children
         ]
-        ids = [id_of(column) for column in elements(node.output())]
         given: list[dict[ColumnKey, ColumnKey]] = []
         """Of each child the columns of the union, with its own ones."""
         missing: list[set[int]] = []
@@ -985,6 +992,11 @@ def _path_in(kind: JavaObject, path: tuple[str, ...]) -> tuple[str, ...]:
         return path
     name = names[places[0]]
     return (name, *_path_in(kind.apply(name).dataType(), path[1:]))
+
+
+def _type_of(column: JavaObject) -> str:
+    """The type of a column, with the names of all fields."""
+    return str(column.dataType().catalogString())
 
 
 def _type_at(kind: JavaObject, path: tuple[str, ...]) -> str:

@@ -194,7 +194,10 @@ class Expressions:
         return self.value(expression, {}).alternatives.get(())
 
     def _field(self, expression: JavaObject, known: Paths) -> Value:
-        name = str(expression.childSchema().fieldNames()[expression.ordinal()])
+        names = list(expression.childSchema().fieldNames())
+        name = str(names[expression.ordinal()])
+        if names.count(name) > 1:
+            return Value()
         child = expression.child()
         of_child = self.value(child, known).alternatives
         if () in of_child:  # a column, or a field of one: the field need not be known
@@ -208,11 +211,13 @@ class Expressions:
         return Value({path[1:]: each for path, each in of_child.items() if path[:1] == (name,)})
 
     def _structure(self, expression: JavaObject, known: Paths) -> Value:
-        names, values = elements(expression.nameExprs()), elements(expression.valExprs())
+        """Nothing is known of fields with the same name."""
+        names = [str(name.eval(None)) for name in elements(expression.nameExprs())]
         return Value(
             {
-                (str(name.eval(None)), *path): each
-                for name, value in zip(names, values, strict=True)
+                (name, *path): each
+                for name, value in zip(names, elements(expression.valExprs()), strict=True)
+                if names.count(name) == 1
                 for path, each in self.value(value, known).alternatives.items()
             }
         )
