@@ -106,9 +106,12 @@ def chained_twice(s: Streams) -> DataFrame:
     return once.groupBy(F.window("window", "1 hour")).count().select("window.*")
 
 
-def join_of_windows(s: Streams) -> DataFrame:
-    right = s.right.groupBy(F.window("t2", "5 minutes"), F.col("k2").alias("k")).agg(F.sum("v2"))
-    return of_windows(s).join(right, ["window", "k"]).select("window.*")
+def join_of_windows(how: str = "inner") -> Program:
+    def program(s: Streams) -> DataFrame:
+        windows = s.right.groupBy(F.window("t2", "5 minutes"), F.col("k2").alias("k"))
+        return of_windows(s).join(windows.agg(F.sum("v2")), ["window", "k"], how).select("window.*")
+
+    return program
 
 
 def join_of_structures(s: Streams) -> DataFrame:
@@ -411,7 +414,8 @@ CASES = [
     Case("bounds in a filter", filtered_join, "t", {"l": (0, 0), "r": (0, 20 * MINUTE)}),
     Case("self join", self_join, "t", {"l": (0, HOUR - 1)}),
     Case("three joined", three_joins, "t", {"l": (0, 0), "r": (0, 40 * MINUTE)}),
-    Case("join of windows", join_of_windows, "start", {"l": (0, 5 * MINUTE - 1), "r": (0, 5 * MINUTE - 1)}),
+    Case("join of windows", join_of_windows(), "start", {"l": (0, 5 * MINUTE - 1), "r": (0, 5 * MINUTE - 1)}),
+    Case("full join of windows", join_of_windows("full"), "end", {"l": (5 * MINUTE, -1), "r": (5 * MINUTE, -1)}),
     Case("join within a window", within_a_window, "t2", {"l": (5 * MINUTE - 1, 5 * MINUTE - 1), "r": (0, 0)}),
     Case("windows of a join", windows_of_a_join, "start", {"l": (30 * MINUTE, 10 * MINUTE - 1), "r": (0, 10 * MINUTE - 1)}),
     Case("join one-sided", joined("k = k2 and t2 >= t"), "t", "inner join of l with r does not bound"),

@@ -160,6 +160,8 @@ class Expressions:
             return self._window(expression) if window else self._structure(expression, known)
         if expression.foldable():
             return Value({(): []}) if expression.eval(None) is None else Value()
+        if kind in _ONE_OF:
+            return self._one_of(_choices(expression, kind), known)
         found = self._scalar(expression, kind)
         return Value() if found is None else Value({(): found})
 
@@ -276,8 +278,6 @@ class Expressions:
             return self._times(expression.children().apply(0))
         if kind in _REPLACED:
             return self._times(expression.replacement())
-        if kind in _ONE_OF:
-            return self._one_of(_choices(expression, kind))
         if kind in {"Add", "Subtract"}:
             found = self._sum(expression, kind)
             return None if found is None else self._moved_by(*found)
@@ -295,14 +295,22 @@ class Expressions:
             return self._through(expression, 0, DAY_US - period, 0, None)
         return None
 
-    def _one_of(self, choices: list[JavaObject]) -> list[Alternative] | None:
-        found = []
-        for choice in choices:
-            alternatives = self._times(choice)
-            if alternatives is None:
-                return None
-            found += [each.then(SAME, total=False) for each in alternatives]
-        return found
+    def _one_of(self, choices: list[JavaObject], known: Paths) -> Value:
+        """Of fields, those of which something is known in all choices."""
+        values = [self.value(each, known) for each in choices]
+        there = [each.alternatives for each in values if not each.is_null]
+        if not there:
+            return Value({(): []})
+        return Value(
+            {
+                path: [
+                    alternative.then(SAME, total=False)
+                    for alternatives in there
+                    for alternative in alternatives[path]
+                ]
+                for path in set.intersection(*map(set, there))
+            }
+        )
 
     def _sum(self, expression: JavaObject, kind: str) -> tuple[JavaObject, int] | None:
         """A whole number and a constant that is added to it."""
