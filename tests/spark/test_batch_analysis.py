@@ -92,6 +92,12 @@ def sessions(gap: str = "'5 minutes'") -> Program:
     )
 
 
+def distinct_sessions(s: Streams) -> DataFrame:
+    visits = s.left.groupBy("k", F.session_window("t", "5 minutes").alias("w")).count()
+    visits.createOrReplaceTempView("analysis_visits")
+    return s.spark.sql("SELECT DISTINCT w FROM analysis_visits")
+
+
 def of_windows(s: Streams) -> DataFrame:
     return s.left.groupBy(F.window("t", "5 minutes"), "k").count()
 
@@ -396,6 +402,8 @@ CASES = [
     Case("last of a session that counts", extreme_of_a_session("max(if(v > 1, t, null))"), "at", "unknown how the result's at follows"),
     Case("session with two gaps", sessions("if(k > 1, '1 minute', '7 minutes')"), "start", {"l": (7 * MINUTE, 7 * MINUTE)}, {"l": (0, 1)}),
     Case("session with any gap", sessions("concat(v, ' minutes')"), "start", "gap of a session window"),
+    Case("distinct sessions", lambda s: sessions()(s).select(F.struct("start", "end").alias("w")).distinct(), "w.start", {"l": (5 * MINUTE, 5 * MINUTE)}, {"l": (0, 1)}),
+    Case("distinct sessions, which Spark merges", distinct_sessions, "w.start", "DISTINCT of session windows merges them"),
     # joins
     Case("join by left", joined(NEAR), "t", {"l": (0, 0), "r": (0, 30 * MINUTE)}),
     Case("join by right", joined(NEAR), "t2", {"l": (30 * MINUTE, 0), "r": (0, 0)}),

@@ -315,6 +315,30 @@ def test_a_condition_is_of_sessions_and_not_of_their_rows(spark: SparkSession, p
     assert long.rows == Counter(expected)
 
 
+def test_sessions_without_repetitions_are_not_merged(spark: SparkSession, past: Past) -> None:
+    """A stream compares windows as they are. In a batch job, Spark merges sessions that overlap
+    wherever rows are grouped by such a window.
+    """
+
+    edges = F.col("w.start").alias("at"), F.col("w.end").alias("end"), F.col("k")
+
+    def of_parts(left: DataFrame) -> DataFrame:
+        parts = left.groupBy(F.session_window("t", "5 minutes").alias("w"), "k", F.expr("x % 2"))
+        return parts.agg(F.count("*").alias("n"))
+
+    def visits(left: DataFrame, right: DataFrame) -> DataFrame:
+        return of_parts(left).dropDuplicates(["w", "k"]).select(*edges)
+
+    def every_part(left: DataFrame, right: DataFrame) -> DataFrame:
+        return of_parts(left).select(*edges, "n")
+
+    every = {row[:3] for row in at_once(spark, past, every_part)}
+    closed = (START_US + STEPS * STEP) / 1e6 - DELAY_MINUTES * 60
+    expected = Counter(row for row in every if row[1].timestamp() <= closed)
+    assert by_spans(spark, past, visits).rows == expected
+    assert expected.total() > at_once(spark, past, by_start).total(), "some overlap"
+
+
 def _length(row: tuple[Any, ...]) -> timedelta:
     """Of a session."""
     length: timedelta = row[1] - datetime.fromtimestamp(row[0] / 1e6)

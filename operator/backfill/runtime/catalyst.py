@@ -427,7 +427,22 @@ class Catalyst:
             aggregate.hint(),
         )
 
+    def deduplicate_by(self, node: JavaObject, keys: Sequence[JavaObject]) -> JavaObject:
+        """A ``Deduplicate`` by other columns of its child. What it has besides these two differs
+        between versions of Spark.
+        """
+        rest = [node.productElement(place) for place in range(1, node.productArity())]
+        assert self._gateway is not None  # in classic PySpark
+        parts = self._gateway.new_array(self._jvm.java.lang.Object, 1 + len(rest))
+        for place, part in enumerate([self.sequence(keys), *rest]):
+            parts[place] = part
+        return node.makeCopy(parts)
+
     # Expressions
+
+    def unmarked(self, column: JavaObject) -> JavaObject:
+        """The same column, of which Spark knows nothing but its type."""
+        return column.withMetadata(self._types.Metadata.empty())
 
     def alias(
         self, expression: JavaObject, name: str, identity: JavaObject | None = None

@@ -43,6 +43,7 @@ from backfill.runtime.queries.logical_plan import (
     HAND_ON_COLUMNS,
     STATE_OF_ONE_CHILD,
     event_times,
+    is_session_window,
     session_window,
 )
 from backfill.runtime.source.data_source import SOURCE_FORMAT
@@ -504,6 +505,10 @@ class _Analysis:
             case "Aggregate":
                 return self._aggregate(node, child)
             case "Distinct":
+                if any(map(is_session_window, elements(node.output()))):
+                    raise _Refused(
+                        "DISTINCT of session windows merges them, however many there are"
+                    )
                 return self._deduplicate(child, elements(node.output()), "DISTINCT")
             case "Deduplicate":
                 return self._deduplicate(child, elements(node.keys()), "dropDuplicates")

@@ -29,6 +29,7 @@ from backfill.runtime.queries.logical_plan import (
     HAND_ON_COLUMNS,
     STATE_OF_ONE_CHILD,
     event_times,
+    is_session_window,
     is_source,
     source_of,
     topic_of,
@@ -131,10 +132,19 @@ class _Rebinding:
             arrival = [_arrival(child)] if carries else []
             return self._catalyst.project([*columns, *arrival], child)
         bound = self._catalyst.with_children(node, below)
+        if kind_of(node) == "Deduplicate":
+            bound = self._with_separate_sessions(bound)
         if not carries or kind_of(node) == "Union":
             return bound
         # the last one, since a union is by position
         return self._catalyst.project([*elements(node.output()), _arrival(bound)], bound)
+
+    def _with_separate_sessions(self, node: JavaObject) -> JavaObject:
+        """A batch job groups rows by the keys, and would merge sessions that overlap."""
+        keys = elements(node.keys())
+        if not any(map(is_session_window, keys)):
+            return node
+        return self._catalyst.deduplicate_by(node, [self._catalyst.unmarked(key) for key in keys])
 
     def _with_cheap_casts(self, column: JavaObject) -> JavaObject:
         """The same column, where casts change only the type of timestamps."""

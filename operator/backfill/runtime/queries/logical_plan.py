@@ -233,12 +233,15 @@ def session_window(node: JavaObject) -> JavaObject | None:
     """The session window by which an aggregation groups, if it does."""
     if kind_of(node) != "Aggregate":
         return None
-    columns = (
-        each
-        for each in elements(node.groupingExpressions())
-        if kind_of(each) == "AttributeReference"
-    )
-    return next((each for each in columns if each.metadata().contains(_SESSION)), None)
+    return next(filter(is_session_window, elements(node.groupingExpressions())), None)
+
+
+def is_session_window(expression: JavaObject) -> bool:
+    """Whether an expression is a column of session windows: those that a batch job groups by it are
+    merged where they overlap.
+    """
+    column = kind_of(expression) == "AttributeReference"
+    return bool(column and expression.metadata().contains(_SESSION))
 
 
 def _ids(attributes: JavaObject) -> set[int]:
