@@ -39,6 +39,10 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"window.end": "Live", "handOff": {"to": "Live", "startingTimestampMargin": "0s"}},
         "must be greater than zero; set it to the longest time that ingestion",
     ),
+    "a live application that may not be behind": (
+        {"window.end": "Live", "handOff": {"to": "Live", "maxLag": "0s"}},
+        "must be greater than zero; set it to how far behind Kafka",
+    ),
     "history that goes on with rows without offsets": (
         {"window.end": "Live", "handOff": {"to": "Live", "maxDistance": "10m"}},
         "needs kafka.partitionColumn and kafka.offsetColumn of every source",

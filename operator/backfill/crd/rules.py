@@ -209,6 +209,12 @@ _SPEC: Final = (
         "handOff.startingTimestampMargin",
     ),
     Rule(
+        f"!has(self.handOff) || !has(self.handOff.maxLag) || {_some_time('handOff.maxLag')}",
+        "must be greater than zero; set it to how far behind Kafka the live application may be,"
+        " such as 5m",
+        "handOff.maxLag",
+    ),
+    Rule(
         "!has(self.handOff) || !has(self.handOff.maxDistance) || self.sources.all(s,"
         " has(s.kafka) && has(s.kafka.partitionColumn) && has(s.kafka.offsetColumn) &&"
         " (!has(s.snapshot) || (!has(s.snapshot.id) && !has(s.snapshot.asOf))))",

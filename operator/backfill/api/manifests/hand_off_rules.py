@@ -63,6 +63,12 @@ def hand_off_keeps_state(parts: SpecParts) -> Iterator[Problem]:
             " newest time yet",
             "set it to the longest time that ingestion may have been behind Kafka, such as 30m",
         )
+    if wanted is not None and wanted.max_lag == timedelta():
+        yield Problem(
+            "spec.handOff.maxLag",
+            "must be greater than zero: a live application is always a little behind Kafka",
+            "set it to how far behind it may be, such as 5m",
+        )
     # the problems of a hand-off that cannot be read are reported elsewhere
     by_time = wanted is None or parts.by_time
     for n, source in enumerate(parts.sources):

@@ -64,6 +64,10 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
         {**HANDED_OVER, "handOff": {"to": "Live", "startingTimestampMargin": "0s"}},
         ["spec.handOff.startingTimestampMargin: must be greater than zero"],
     ),
+    "a live application that may not be behind": (
+        {**HANDED_OVER, "handOff": {"to": "Live", "maxLag": "0s"}},
+        ["spec.handOff.maxLag: must be greater than zero"],
+    ),
     "history that goes on with rows without offsets, or of one snapshot": (
         {
             **HANDED_OVER,
