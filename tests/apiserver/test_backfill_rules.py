@@ -126,14 +126,6 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"sources.0.kafka": {"partitionColumn": "p", "dropDuplicates": True}},
         "dropDuplicates compares Kafka partitions and offsets",
     ),
-    "one column for partitions and offsets": (
-        {"sources.0.kafka": {"partitionColumn": "o", "offsetColumn": "o"}},
-        "partitionColumn and offsetColumn are the same",
-    ),
-    "a topic that is two": (
-        {"sources.0.live": {"kafka": {"topic": "plays,clicks"}}},
-        "spec.sources[0].live.kafka.topic",
-    ),
     "a rate of batch jobs": (
         {"execution": "Batch", "maxRowsPerSecond": 100},
         "Batch cannot limit its rate",

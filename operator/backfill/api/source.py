@@ -93,15 +93,6 @@ class KafkaColumns(Model):
         return self
 
     @model_validator(mode="after")
-    def _two_columns(self) -> Self:
-        if self.partition_column is not None and self.partition_column == self.offset_column:
-            raise PydanticCustomError(
-                "kafka_columns",
-                "partitionColumn and offsetColumn are the same; name the column of each",
-            )
-        return self
-
-    @model_validator(mode="after")
     def _offsets_to_compare(self) -> Self:
         if self.drop_duplicates and not self.identifies_records:
             raise PydanticCustomError(
@@ -165,7 +156,7 @@ class KafkaValue(Model):
 class LiveKafka(Model):
     """Kafka topic that the source replaces when the application runs unmodified."""
 
-    topic: Annotated[str, Field(min_length=1, max_length=249, pattern="^[a-zA-Z0-9._-]+$")]
+    topic: Annotated[str, Field(min_length=1, max_length=249)]
     """Topic that the application subscribes to. Unique among the sources."""
     value: KafkaValue = KafkaValue()
     """How rows are encoded as record values."""

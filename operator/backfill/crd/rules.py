@@ -333,11 +333,6 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
             "keyless is true and keyColumn is given; keep one of them",
         ),
         Rule(
-            "!has(self.partitionColumn) || !has(self.offsetColumn) ||"
-            " self.partitionColumn != self.offsetColumn",
-            "partitionColumn and offsetColumn are the same; name the column of each",
-        ),
-        Rule(
             "!self.?dropDuplicates.orValue(false) || (has(self.partitionColumn) &&"
             " has(self.offsetColumn))",
             "dropDuplicates compares Kafka partitions and offsets; name their columns in"

@@ -172,16 +172,6 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
             {"sources__0__live": {"kafka": {"topik": "t", "topic": "t"}}},
             "spec.sources[0].live.kafka.topik: is not a field; did you mean topic?",
         ),
-        "a topic that is two": (
-            {"sources__0__live": {"kafka": {"topic": "plays,clicks"}}},
-            'spec.sources[0].live.kafka.topic: "plays,clicks" does not have the required form;'
-            " match ^[a-zA-Z0-9._-]+$",
-        ),
-        "one column for partitions and offsets": (
-            {"sources__0__kafka": {"partitionColumn": "o", "offsetColumn": "o"}},
-            "spec.sources[0].kafka: partitionColumn and offsetColumn are the same;"
-            " name the column of each",
-        ),
         "a table without its catalog": (
             {"sources__0__table": "raw.impressions"},
             'spec.sources[0].table: "raw.impressions" does not have the required form; '
