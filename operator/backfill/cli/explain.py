@@ -13,18 +13,15 @@ from backfill.controller.decisions.how_run import too_short
 from backfill.controller.driver import Launch
 from backfill.planning.plan import plan_directory
 from backfill.planning.workspace import Workspace, checkpoints
-from backfill.protocol.explanation import EXPLANATION_FILE, ExplainedQuery, Explanation
+from backfill.protocol.explanation import (
+    EXPLANATION_FILE,
+    FIRST_OF_MANY,
+    NOT_COMPARED,
+    ExplainedQuery,
+    Explanation,
+)
 
 _MODULE = "backfill.runtime.explain"
-_NOT_COMPARED = (
-    "its results are not compared where batch jobs meet, since Python functions, chance or the"
-    " order of rows decide which results there are"
-)
-_FIRST_OF_MANY = (
-    "dropDuplicatesWithinWatermark drops rows whose keys recur within the delay, for as long as"
-    " they do, while a stream keeps one of them whenever the delay has passed: if keys recur for"
-    " longer than the delay, set execution: Streaming"
-)
 
 
 def explain(
@@ -73,8 +70,8 @@ def render_queries(
 def warnings(backfill: Backfill, query: ExplainedQuery) -> list[str]:
     """What the window is too short for, and what could be wrong unnoticed."""
     found = too_short(*_reach(query), backfill.spec.window)
-    found += [_NOT_COMPARED] if query.compared is False else []
-    return [*found, _FIRST_OF_MANY] if query.drops_within_watermark else found
+    found += [NOT_COMPARED] if query.compared is False else []
+    return [*found, FIRST_OF_MANY] if query.drops_within_watermark else found
 
 
 def _kept(backfill: Backfill, query: ExplainedQuery) -> str:

@@ -7,6 +7,15 @@ from backfill.api.status import ChangingMode, HowRun
 
 EXPLANATION_FILE = "explanation.json"
 """File with the explanation, in the channel's directory."""
+NOT_COMPARED = (
+    "its results are not compared where batch jobs meet, since Python functions, chance or the"
+    " order of rows decide which results there are"
+)
+FIRST_OF_MANY = (
+    "dropDuplicatesWithinWatermark drops rows whose keys recur within the delay, for as long as"
+    " they do, while a stream keeps one of them whenever the delay has passed: if keys recur for"
+    " longer than the delay, set execution: Streaming"
+)
 
 
 class ExplainedQuery(Model):

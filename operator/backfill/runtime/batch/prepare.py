@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from backfill.api.output import Output
 from backfill.outputs.staging import Staged, StagedBatch
 from backfill.planning.plan import PlanHeader, read_step_bounds
+from backfill.protocol.explanation import FIRST_OF_MANY, NOT_COMPARED
 from backfill.runtime.batch.arrivals import Lags, StepBounds
 from backfill.runtime.batch.handed_on import handed_on
 from backfill.runtime.batch.leaves import Leaves
@@ -45,15 +46,6 @@ _log = logging.getLogger(__name__)
 _HIDDEN = (
     "when the rows of %s arrive, on which results of the query %s depend, is not known: they pass"
     " %s before their watermark"
-)
-_NOT_COMPARED = (
-    "the query %s: results are not compared where batch jobs meet, since Python functions, chance"
-    " or the order of rows decide which results there are"
-)
-_FIRST_OF_MANY = (
-    "the query %s: rows whose keys recur within the watermark's delay are dropped for as long as"
-    " they do, while a stream keeps one of them whenever the delay has passed; if keys recur for"
-    " longer than the delay, set execution: Streaming"
 )
 _PARTITIONS_OF_CORE, _MOST_PARTITIONS = 16, 1_024
 """How many parts a shuffle is cut into, of which Spark then puts small ones together: a stream has
@@ -224,7 +216,7 @@ class _Work:
         self._lags: Lags | None = None
         self._overlap = self._overlap_check([])
         if drops_within_watermark(frame):
-            _log.warning(_FIRST_OF_MANY, target.query)
+            _log.warning("the query %s: %s", target.query, FIRST_OF_MANY)
 
     def spans(self) -> list[Span]:
         """All spans that are left, once it is measured how their rows arrive."""
@@ -395,7 +387,7 @@ class _Work:
             else SharedResults()
         )
         if meet and not compared.places:
-            _log.warning(_NOT_COMPARED, self._target.query)
+            _log.warning("the query %s: %s", self._target.query, NOT_COMPARED)
         return OverlapCheck(
             self._target.query,
             spans,
