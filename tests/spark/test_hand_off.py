@@ -415,6 +415,12 @@ REFUSED: dict[str, tuple[str, tuple[str, ...], int | None, str]] = {
         None,
         "the query copies writes files, and Spark's log of them begins with micro-batch 0",
     ),
+    "files of a table of Spark's own catalog, by its name": (
+        'topic("events").writeStream.queryName("copies").option("checkpointLocation", home).toTable("spark_catalog.default.copies")',
+        ("copies",),
+        None,
+        "the query copies writes files, and Spark's log of them begins with micro-batch 0",
+    ),
     "files of an output by name": (
         SESSIONS_OF_A_NAMED_SOURCE.replace('"json_lines"', '"JSON"'),
         ("sessions",),

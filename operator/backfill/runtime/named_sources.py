@@ -92,7 +92,7 @@ def write_output(
     if in_backfill():
         known = _section(df.sparkSession, "outputs").get(name, {})
         for key, value in {**known.get("options", {}), **options}.items():
-            if key.lower() == "checkpointlocation":  # as in Spark
+            if key.lower() == "checkpointlocation" and value:  # in any case, as in Spark
                 writer = writer.option(key, value)
         return writer.format(NAMED_FORMAT).option("type", known.get("type")).start()
     entry = _entry(_section(df.sparkSession, "outputs"), "outputs", name)

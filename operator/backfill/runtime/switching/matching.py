@@ -16,7 +16,8 @@ from backfill.runtime.named_sources import NAMED_FORMAT
 WHY_A_STREAM = "its function (foreachBatch) is called with the rows of one micro-batch at a time"
 """Why a query with a function is not run by spans: their rows are those of many steps."""
 _PARTITIONS = re.compile(r"(/[^/=]+=[^/]*)+/?$")
-_FILE_FORMATS = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
+FILE_FORMATS = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
+"""Formats that Spark's file sink writes."""
 _KEEP_NOTHING = ("console", "memory", "noop")
 """Formats that keep nothing."""
 _KAFKA_CHOICES = {
@@ -58,7 +59,7 @@ class Target:
     def writes_files(self) -> bool:
         """Whether the query writes files by itself."""
         written_as = self.named_format if self.by_name else self.format
-        return written_as in _FILE_FORMATS or (
+        return written_as in FILE_FORMATS or (
             self.format is None and "/" in (self.table or "") and not self.row_writer
         )
 
@@ -77,11 +78,6 @@ class Target:
         where = f" to {self.table or self.topic}" if self.table or self.topic else ""
         how = f" ({self.format})" if self.format else ""
         return f"{query}, which writes{where}{how}"
-
-
-def is_file_format(name: str) -> bool:
-    """Whether Spark's file sink writes this format."""
-    return name.lower() in _FILE_FORMATS
 
 
 def subscribed_topics(options: Mapping[str, str]) -> list[str]:

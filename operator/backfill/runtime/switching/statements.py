@@ -59,7 +59,8 @@ and what is in a text that is only known when it runs.
 """
 _BY_NAME = "PlanWithUnresolvedIdentifier"
 """A statement, or a part of one, with a table that is named by ``IDENTIFIER(...)``."""
-_SPARK_CATALOG = "spark_catalog"
+SPARK_CATALOG = "spark_catalog"
+"""Name of the catalog that Spark has by itself."""
 _SHOW = ("Describe", "List", "Show")
 """How the names of statements begin that only show something."""
 _OF_SESSION = {
@@ -269,7 +270,7 @@ def _drops_nothing_lasting(spark: SparkSession, drop: JavaObject) -> bool:
     state, name = spark._jsparkSession.sessionState(), child.nameParts()
     if state.catalog().isTempView(name):
         return True
-    if name.size() > 1 or state.catalogManager().currentCatalog().name() != _SPARK_CATALOG:
+    if name.size() > 1 or state.catalogManager().currentCatalog().name() != SPARK_CATALOG:
         return False  # views of other catalogs may be known to these only
     quoted = str(name.head()).replace("`", "``")
     return bool(drop.ifExists()) and not spark.catalog.tableExists(f"`{quoted}`")

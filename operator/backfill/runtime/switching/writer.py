@@ -40,17 +40,16 @@ from backfill.runtime.switching.effects import install_effects
 from backfill.runtime.switching.kafka_records import record_rows
 from backfill.runtime.switching.kafka_rows import missing_record_columns
 from backfill.runtime.switching.matching import (
+    FILE_FORMATS,
     WHY_A_STREAM,
     Target,
     check_function,
-    is_file_format,
     match_output,
     reason_to_leave_out,
 )
 from backfill.runtime.switching.query import BatchQuery, LeftOutQuery, SwitchedQuery
 from backfill.runtime.switching.state_store import StateStore, choose_state_store, may_keep_state
-
-_SPARKS_CATALOG = "spark_catalog"
+from backfill.runtime.switching.statements import SPARK_CATALOG
 
 _log = logging.getLogger(__name__)
 
@@ -354,19 +353,22 @@ class SwitchedWriter(ReplacedWriter):
         check_query(run, self._df.sparkSession, query)
 
     def _writes_files(self) -> bool:
-        """Whether Spark's file sink writes the query in production: also a table of Spark's own
-        catalog that has no format.
+        """Whether Spark's file sink writes the query in production: also where it is a table of
+        Spark's own catalog, and has no format.
         """
         spark, target = self._df.sparkSession, self._target
-        if target.writes_files or target.format is not None or not target.to_table:
+        if target.writes_files or not target.to_table or target.format is not None:
             return target.writes_files
         *above, _ = (target.table or "").replace("`", "").split(".")
-        catalogs = {_SPARKS_CATALOG, *above[:1]}
+        catalog = spark.catalog.currentCatalog()
+        if above[:1] == [SPARK_CATALOG]:
+            catalog = above.pop(0)
+        known = {SPARK_CATALOG, *above[:1]}
         return (
             len(above) < 2
-            and spark.catalog.currentCatalog() == _SPARKS_CATALOG
-            and not any(spark.conf.get(f"spark.sql.catalog.{each}", None) for each in catalogs)
-            and is_file_format(str(spark.conf.get("spark.sql.sources.default")))
+            and catalog == SPARK_CATALOG
+            and not any(spark.conf.get(f"spark.sql.catalog.{each}", None) for each in known)
+            and str(spark.conf.get("spark.sql.sources.default")).lower() in FILE_FORMATS
         )
 
     def _use_columns(self, used: Mapping[str, set[str]]) -> None:
