@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from spark_reference import sessions_of
-from spark_session import bench_session
+from spark_session import session_of_a_backfill
 
 from backfill.api.quantities import from_us
 from backfill.api.source import Source
@@ -168,7 +168,7 @@ def main() -> None:
     parser.add_argument("--hours", type=int, default=24, help="how much of the day")
     parser.add_argument("--conf", action="append", default=[], help="key=value, a Spark property")
     arguments = parser.parse_args()
-    spark = bench_session(dict(each.split("=", 1) for each in arguments.conf))
+    spark = session_of_a_backfill(dict(each.split("=", 1) for each in arguments.conf))
     spark.range(1).count()
     replay = Replay(spark, arguments.directory, arguments.steps, arguments.hours)
     print(json.dumps(JOBS[arguments.job](replay)))

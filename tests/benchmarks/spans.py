@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from replay import bench_spec
 from spark_reference import COLUMNS
-from spark_session import bench_session
+from spark_session import bench_session, session_of_a_backfill
 
 from backfill.api.output import Output
 from backfill.api.source import Live, LiveKafka
@@ -180,16 +180,22 @@ def main() -> None:
     parser.add_argument("program", choices=PROGRAMS)
     parser.add_argument("side", choices=["backfill", "kafka", "by-hand"])
     parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--partitions", type=int, help="of shuffles; otherwise one for each core")
+    parser.add_argument("--heap", default="6g", help="the most that Java may take for its heap")
     parser.add_argument("--event-log", type=Path)
     arguments = parser.parse_args()
-    changes = {"spark.sql.shuffle.partitions": str(arguments.cores)}
+    changes = {
+        "spark.sql.shuffle.partitions": str(arguments.partitions or arguments.cores),
+        "spark.driver.memory": arguments.heap,
+    }
     if arguments.event_log is not None:
         changes |= {
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": arguments.event_log.as_uri(),
             "spark.eventLog.compress": "false",
         }
-    spark = bench_session(changes)
+    by_hand_job = arguments.side == "by-hand"
+    spark = (bench_session if by_hand_job else session_of_a_backfill)(changes)
     spark.range(1).count()  # the first job pays for starting up, on both sides
     side = {
         "backfill": partial(backfill, cores=arguments.cores),

@@ -10,9 +10,23 @@ FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 
+_OF_A_BACKFILL = {
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:GCTimeRatio=19",
+    "spark.python.daemon.module": "backfill.runtime.task_daemon",
+}
+"""Properties that a backfill on one machine has besides."""
+_ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2"}
+"""Environment variables that its processes have."""
+
+
+def session_of_a_backfill(changes: Mapping[str, str]) -> SparkSession:
+    """The same as a backfill has it on one machine."""
+    os.environ.update(_ENVIRONMENT)
+    return bench_session(_OF_A_BACKFILL | changes)
+
 
 def bench_session(changes: Mapping[str, str] | None = None) -> SparkSession:
-    """``local[2]``, collector and partitions as a backfill on two cores has them, no user interface;
+    """``local[2]``, partitions as a backfill on two cores has them, no user interface;
     with ``changes`` of properties.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable

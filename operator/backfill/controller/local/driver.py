@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from backfill.api.application import Application
@@ -30,6 +31,13 @@ _TEMPORARY = "tmp"
 _TAIL_BYTES = 64 * 1024
 _TAIL_LINES = 40
 _PACKAGE_PARENT = Path(__file__).parents[3]
+
+_LITTLE = 16 * 2**20
+"""Bytes to read of which a driver has little to do."""
+_GIVES_BACK = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2"}
+"""What the processes of tasks have freed goes back to the machine, unless the user wants something
+else. Arrow's own allocator and one of glibc's for each thread keep more, and are not faster here.
+"""
 
 
 class LocalBackend:
@@ -60,7 +68,7 @@ class LocalBackend:
         self._attempts = attempts
         self._channel = channel
         self._application = application
-        self._conf = local_conf(application, overrides, partitions)
+        self._conf = partial(local_conf, application, overrides, partitions)
         self._variables = local_variables(application, overrides)
         self._command = tuple(command)
         self._environment = environment
@@ -70,7 +78,7 @@ class LocalBackend:
     @property
     def parallelism(self) -> int:
         """Number of tasks that run at once."""
-        return self._conf.parallelism
+        return self._conf().parallelism
 
     def obstacles(self) -> tuple[Problem, ...]:
         """Problems with Java or the main program."""
@@ -155,14 +163,16 @@ class LocalBackend:
         return self._drivers[attempt]
 
     def _settings(self, launch: Launch, temporary: Path) -> DriverSettings:
+        planned = sum(source.bytes for source in launch.backfill.status.sources)
+        conf = self._conf(little=planned < _LITTLE)
         return driver_settings(
             launch,
             channel=str(self._channel),
             scratch=str(temporary / "scratch"),
             main_file=self._application.main_application_file,
             arguments=self._application.arguments,
-            spark_conf=self._conf.enforced,
-            spark_defaults=self._conf.defaults,
+            spark_conf=conf.enforced,
+            spark_defaults=conf.defaults,
             production_conf=self._application.spark_conf,
         )
 
@@ -176,6 +186,7 @@ class LocalBackend:
         ]
         java = find_java(self._environment)
         return {
+            **_GIVES_BACK,
             **inherited,
             # as in a pod: the local time zone, and with it Spark's session time zone, is UTC there
             "TZ": "UTC",

@@ -16,6 +16,7 @@ import pytest
 from backfill.api.application import Application
 from backfill.api.errors import Problem
 from backfill.api.pods import Overrides
+from backfill.api.status import SourceStatus
 from backfill.controller.driver import DriverState, Launch
 from backfill.controller.local import spark_conf
 from backfill.controller.local.driver import LocalBackend
@@ -76,13 +77,19 @@ class Drivers:
         )
 
     def start(
-        self, program: str = SLEEP, environment: dict[str, str] | None = None
+        self,
+        program: str = SLEEP,
+        environment: dict[str, str] | None = None,
+        *,
+        planned_bytes: int = 0,
     ) -> LocalBackend:
+        sources = (SourceStatus(name="clicks", bytes=planned_bytes),)
+        status = planned().model_copy(update={"sources": sources})
         backend = self.backend(program, environment)
         backend.start(
             Launch(
                 1,
-                backfill(planned()),
+                backfill(status),
                 HEADER.plan_id,
                 Workspace("/plan"),
                 Workspace("/checkpoints"),
@@ -191,6 +198,30 @@ def test_the_driver_gets_its_settings_and_the_environment_of_the_application(
     assert "SPARK_HOME" not in environment
 
 
+def test_freed_memory_goes_back_to_the_machine_unless_the_user_wants_otherwise(
+    drivers: Drivers,
+) -> None:
+    program = "import os, json; print(json.dumps(dict(os.environ)))"
+    given = {"PATH": os.environ["PATH"], "MALLOC_ARENA_MAX": "8"}
+    backend = drivers.start(program, given)
+    ended(backend)
+    environment = json.loads(backend.log_tail(1)[-1])
+    assert environment["ARROW_DEFAULT_MEMORY_POOL"] == "system"
+    assert environment["MALLOC_ARENA_MAX"] == "8"
+
+
+@pytest.mark.parametrize(("planned_bytes", "quickly"), [(16 * 2**20, False), (1_000, True)])
+def test_java_compiles_quickly_where_there_is_little_to_read(
+    drivers: Drivers, planned_bytes: int, quickly: bool
+) -> None:
+    program = "import os; print(os.environ['BACKFILL_SETTINGS'])"
+    backend = drivers.start(program, planned_bytes=planned_bytes)
+    ended(backend)
+    settings = DriverSettings.model_validate_json(backend.log_tail(1)[-1])
+    options = settings.spark_conf["spark.driver.extraJavaOptions"].split()
+    assert ("-XX:TieredStopAtLevel=1" in options) == quickly
+
+
 def test_what_only_holds_in_production_is_left_out() -> None:
     conf = local_conf(APPLICATION, Overrides())
     assert conf.enforced["spark.master"] == "local[*,4]"
@@ -297,10 +328,12 @@ def test_java_loads_its_classes_from_an_archive_where_there_is_one(
     archive = tmp_path / "of two words" / "classes.jsa"
     monkeypatch.setattr(spark_conf, "_CLASSES", archive)
     key = "spark.driver.extraJavaOptions"
-    assert local_conf(APPLICATION, Overrides()).enforced[key] == "-XX:+UseParallelGC"
+    assert local_conf(APPLICATION, Overrides()).enforced[key] == (
+        "-XX:+UseParallelGC -XX:GCTimeRatio=19"
+    )
     archive.parent.mkdir()
     archive.touch()
     options = local_conf(APPLICATION, Overrides()).enforced[key]
-    assert shlex.split(options)[:2] == ["-XX:+UseParallelGC", f"-XX:SharedArchiveFile={archive}"]
+    assert shlex.split(options)[2] == f"-XX:SharedArchiveFile={archive}"
     given = APPLICATION.model_copy(update={"spark_conf": {key: "-Xss8m"}})
     assert local_conf(given, Overrides()).enforced[key] == "-Xss8m"
