@@ -41,7 +41,7 @@ from backfill.planning.plan import plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
 from backfill.protocol.hand_off import HandOffReport
-from backfill.runtime.handoff.place import MARKER
+from backfill.runtime.hand_off.place import MARKER
 from backfill.runtime.settings import RuntimeSettings
 from compacting import compact
 from kafka_broker import Jars, find_jars, kafka_broker

@@ -24,7 +24,7 @@ from backfill.runtime.agent.kubernetes_channel import REQUESTS, KubernetesChanne
 from backfill.runtime.agent.signals import GracefulSignals
 from backfill.runtime.changes.newest import keep_newest_rows
 from backfill.runtime.comparison.outputs import compare_outputs
-from backfill.runtime.handoff.hand_over import hand_over
+from backfill.runtime.hand_off.hand_over import hand_over
 from backfill.runtime.main_program import run_program
 from backfill.runtime.queries.causes import cause_of
 from backfill.runtime.queries.closing import close_query

@@ -21,8 +21,8 @@ from backfill.runtime.batch.choice import Choice, choose
 from backfill.runtime.batch.prepare import SpanOutput, prepare_spans
 from backfill.runtime.batch.reach import Bounded
 from backfill.runtime.changes.micro_batches import redirect_changes
-from backfill.runtime.handoff.hand_over import check_query
-from backfill.runtime.handoff.repeats import sources_read_twice
+from backfill.runtime.hand_off.hand_over import check_query
+from backfill.runtime.hand_off.repeats import sources_read_twice
 from backfill.runtime.queries.checkpoints import checkpoint_of, committed_steps
 from backfill.runtime.queries.clock import comparison_with_clock
 from backfill.runtime.queries.logical_plan import (

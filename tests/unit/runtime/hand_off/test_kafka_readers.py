@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from backfill.api.errors import UnsupportedProgram
-from backfill.runtime.handoff.hand_over import kafka_options
+from backfill.runtime.hand_off.hand_over import kafka_options
 
 OPTIONS = {"kafka.bootstrap.servers": "kafka:9092"}
 

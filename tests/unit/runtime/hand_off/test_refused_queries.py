@@ -9,7 +9,7 @@ import pytest
 from backfill.api.errors import UnsupportedProgram
 from backfill.planning.workspace import Workspace
 from backfill.protocol.hand_off import HandOffSettings
-from backfill.runtime.handoff.hand_over import check_query
+from backfill.runtime.hand_off.hand_over import check_query
 from backfill.runtime.queries.run import ContinuedQuery
 
 QUERY = ContinuedQuery(

@@ -24,7 +24,7 @@ from backfill.planning.plan import SourceInput, Split, read_header
 from backfill.planning.rows.row_selection import column_at
 from backfill.planning.rows.table import SourceTable, load_source_table
 from backfill.planning.workspace import Workspace
-from backfill.runtime.handoff.cut import READERS, files_of
+from backfill.runtime.hand_off.cut import READERS, files_of
 from backfill.runtime.source.reading import read_split
 from backfill.runtime.source.schemas import spark_schema
 from backfill.runtime.source.timestamp_columns import find_column

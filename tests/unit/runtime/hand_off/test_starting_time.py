@@ -15,7 +15,7 @@ from backfill.api.spec import BackfillSpec
 from backfill.planning.plan import plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
-from backfill.runtime.handoff.starting_time import starting_time_us
+from backfill.runtime.hand_off.starting_time import starting_time_us
 from iceberg_tables import commit_files, data_file, position_deletes
 
 START = datetime(2021, 7, 11, tzinfo=UTC)

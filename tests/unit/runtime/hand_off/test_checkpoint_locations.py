@@ -7,8 +7,8 @@ import pytest
 
 from backfill.api.errors import UnsupportedProgram
 from backfill.planning.workspace import Workspace
-from backfill.runtime.handoff.files import Files
-from backfill.runtime.handoff.place import (
+from backfill.runtime.hand_off.files import Files
+from backfill.runtime.hand_off.place import (
     MARKER,
     Marker,
     Placement,

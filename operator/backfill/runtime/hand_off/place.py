@@ -22,10 +22,10 @@ from backfill.api.locations import is_below, is_relative
 from backfill.planning.workspace import Workspace
 from backfill.protocol.hand_off import HandOffQuery
 from backfill.runtime.catalyst import active
-from backfill.runtime.handoff import checkpoint
-from backfill.runtime.handoff.cut import NextOffsets
-from backfill.runtime.handoff.files import Files
-from backfill.runtime.handoff.offset_log import offsets_in_log
+from backfill.runtime.hand_off import checkpoint
+from backfill.runtime.hand_off.cut import NextOffsets
+from backfill.runtime.hand_off.files import Files
+from backfill.runtime.hand_off.offset_log import offsets_in_log
 
 MARKER = "_backfill_hand_off.json"
 """File beside those of the checkpoint. Spark ignores it."""

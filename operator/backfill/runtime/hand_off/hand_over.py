@@ -19,7 +19,7 @@ from backfill.protocol.hand_off import (
     HandOffReport,
     HandOffSource,
 )
-from backfill.runtime.handoff.cut import (
+from backfill.runtime.hand_off.cut import (
     NextOffsets,
     check_held,
     check_reaches_back,
@@ -30,8 +30,8 @@ from backfill.runtime.handoff.cut import (
     still_held,
     with_empty_partitions,
 )
-from backfill.runtime.handoff.kafka import Topic, held_records
-from backfill.runtime.handoff.place import (
+from backfill.runtime.hand_off.kafka import Topic, held_records
+from backfill.runtime.hand_off.place import (
     Marker,
     Placement,
     check_absolute,
@@ -41,7 +41,7 @@ from backfill.runtime.handoff.place import (
     overlap,
     place,
 )
-from backfill.runtime.handoff.starting_time import starting_time_us
+from backfill.runtime.hand_off.starting_time import starting_time_us
 from backfill.runtime.queries.checkpoints import begun_with, checkpoint_of
 from backfill.runtime.queries.encoded_locations import is_encoded
 from backfill.runtime.queries.run import ContinuedQuery, Run

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from backfill.api.errors import InvalidPlanInput, Problem, first_line
-from backfill.runtime.handoff.cut import Held, Retention
+from backfill.runtime.hand_off.cut import Held, Retention
 
 _PREFIX = "kafka."
 _ANSWER_SECONDS = 60
