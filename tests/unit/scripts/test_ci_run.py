@@ -16,12 +16,13 @@ name=${0##*/}
 echo "$name begins"
 nice >"$HOME/$name.niceness"
 echo "$name ends"
+[ "$name" != cluster ] || echo "it is given $2"
 case " $FAIL " in *" $name "*) exit 1;; esac
 """
 """A part that fails if it is one of ``$FAIL``."""
 _CHECKS = ["lint", "lint-workflows", "verify"]
 _BESIDE = ["images", "build"]
-_PARTS = [*_CHECKS, "kafka.sh", "test", *_BESIDE, "test-chart", "test-apiserver"]
+_PARTS = [*_CHECKS, "kafka.sh", "test", *_BESIDE, "test-chart", "test-apiserver", "start-cluster"]
 
 
 @pytest.fixture
@@ -29,8 +30,10 @@ def project(tmp_path: Path) -> Path:
     """A clone beside the scripts of a cluster."""
     project = tmp_path / "project"
     programs = [tmp_path / "bin" / name for name in ("make", "buildah", "debootstrap")]
-    programs += [tmp_path / "shared" / "cluster" / name for name in ("build", "image", "up")]
-    programs += [project / ".ci" / name for name in ("images", "cluster")]
+    programs += [
+        tmp_path / "shared" / "cluster" / name for name in ("build", "image", "up", "down")
+    ]
+    programs += [project / ".ci" / name for name in ("images", "start-cluster", "cluster")]
     programs += [project / "scripts" / "kafka.sh"]
     for program in programs:
         program.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +63,8 @@ def test_every_part_runs_and_its_output_is_whole(project: Path) -> None:
     done = run(project)
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stdout.splitlines() if not line.startswith("===")]
-    assert lines == whole(*_PARTS, "cluster")
+    given = "it is given start-cluster ends"
+    assert lines == [*whole(*_PARTS, "cluster"), given, *whole("down")]
 
 
 @pytest.mark.parametrize("part", [*_PARTS, "cluster"])
@@ -68,12 +72,14 @@ def test_it_fails_where_a_part_fails(project: Path, part: str) -> None:
     done = run(project, part)
     assert done.returncode == 1
     assert whole(part)[1] in done.stdout
+    begun = part in ("test-chart", "test-apiserver", "start-cluster", "cluster")
+    assert ("down ends" in done.stdout) == begun, "no cluster is left"
 
 
 def test_what_runs_beside_tests_takes_nothing_from_them(project: Path) -> None:
     assert run(project).returncode == 0
     niceness = {part: int((project / f"{part}.niceness").read_text()) for part in _PARTS}
-    assert {niceness.pop(part) for part in (*_BESIDE, "kafka.sh")} == {19}
+    assert {niceness.pop(part) for part in [*_BESIDE, "kafka.sh", "start-cluster"]} == {19}
     assert set(niceness.values()) == {os.nice(0)}
 
 
