@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from backfill.api.backfill import Backfill
-from backfill.api.changes import ADJUSTABLE_FIELDS, MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
+from backfill.api.forbidden_changes import ADJUSTABLE_FIELDS, MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
 from backfill.crd.schema import described, limits_of
 
 TARGET = Path(__file__).parents[1] / "docs" / "reference" / "backfill.md"

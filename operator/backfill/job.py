@@ -4,7 +4,7 @@ operator, so this name stays.
 
 import sys
 
-from backfill.controller.cluster.job_pods.main import main
+from backfill.controller.cluster.job_pods.pod_main import main
 
 if __name__ == "__main__":
     sys.exit(main())

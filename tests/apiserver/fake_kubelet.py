@@ -15,8 +15,8 @@ from unittest.mock import patch
 
 from rest import Manifest, Rest
 
-from backfill.controller.cluster.job_pods import main as job
-from backfill.controller.cluster.job_pods.manifests import JOB_DIRECTORY, JOB_LABEL
+from backfill.controller.cluster.job_pods import pod_main as job
+from backfill.controller.cluster.job_pods.pod_manifests import JOB_DIRECTORY, JOB_LABEL
 from waiting import PATIENCE_SECONDS, eventually
 
 _LOOK_SECONDS = 0.1

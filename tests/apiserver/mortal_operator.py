@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from backfill.controller.cluster.job_pods.limit import PodPlaces
+from backfill.controller.cluster.job_pods.pod_limit import PodPlaces
 from backfill.controller.cluster.job_pods.runner import JobPods
 from backfill.controller.interfaces import JobRunner
-from backfill.controller.jobs.job import Job, JobState
+from backfill.controller.jobs.any_job import Job, JobState
 from backfill.controller.jobs.pool import JobPool
 from backfill.controller.manager.events import Recorder
 from backfill.controller.manager.metrics import Metrics
@@ -22,7 +22,7 @@ from backfill.controller.manager.reconciles import Reconciles
 from backfill.controller.manager.watching import Login, Relisting
 from backfill.controller.manager.wiring import Caches, Cases
 from backfill.controller.manager.workqueue import WorkQueue
-from backfill.kube.names import Key
+from backfill.kube.object_names import Key
 from backfill.kube.transport import OnRequest
 from waiting import PATIENCE_SECONDS
 

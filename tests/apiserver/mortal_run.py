@@ -15,7 +15,7 @@ from proxy import UnreliableProxy
 from rest import JOB_REPORTS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Manifest, Rest
 from written import CutWrites, Write
 
-from backfill.kube.names import child_name
+from backfill.kube.object_names import child_name
 from table_jobs import Clicks
 
 _CONFIG_MAPS, _PODS = "api/v1/namespaces/{}/configmaps", "api/v1/namespaces/{}/pods"

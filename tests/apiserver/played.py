@@ -9,7 +9,7 @@ from typing import Any
 
 from rest import BACKFILLS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Manifest, Rest
 
-from backfill.kube.names import child_name
+from backfill.kube.object_names import child_name
 from backfill.protocol.split_assignment import DRIVER_MANAGER
 from manifests import spark_application
 from table_jobs import HOURS, Clicks

@@ -15,16 +15,16 @@ from rest import DEFINITIONS, Rest
 from backfill.api.backfill import Backfill
 from backfill.api.status import Attempt, BackfillStatus
 from backfill.controller.children.apache import Apache
-from backfill.controller.children.manifests import preview_launch
+from backfill.controller.children.child_manifests import preview_launch
 from backfill.controller.cluster.driver import KubernetesBackend
 from backfill.controller.cluster.live_application import KubernetesLiveApplication
 from backfill.controller.cluster.plan_config_map import APPLICATION_KEY
 from backfill.controller.driver import Launch
 from backfill.kube.cache import Cache, labelled_key
 from backfill.kube.client import Cluster
-from backfill.kube.errors import Faltering
-from backfill.kube.names import owner_reference
-from backfill.kube.packed import packed
+from backfill.kube.object_names import owner_reference
+from backfill.kube.packed_json import packed
+from backfill.kube.request_errors import Faltering
 from backfill.kube.resources import CONFIG_MAP, POD, SECRET, SPARK_APPLICATION, Resource
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of, production
 from waiting import eventually

@@ -7,7 +7,7 @@ from rest import BACKFILLS, Rest
 from samples import STATUS, rich_backfill
 
 from backfill.api.backfill import Backfill
-from backfill.api.changes import MUTABLE_FIELDS, spec_difference
+from backfill.api.forbidden_changes import MUTABLE_FIELDS, spec_difference
 from backfill.api.manifests.problems import read_json
 from manifests import changed
 

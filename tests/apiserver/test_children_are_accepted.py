@@ -8,7 +8,11 @@ import apache_definition
 import pytest
 from rest import DEFINITIONS, Rest
 
-from backfill.controller.children.manifests import child_manifests, child_problems, preview_launch
+from backfill.controller.children.child_manifests import (
+    child_manifests,
+    child_problems,
+    preview_launch,
+)
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of, production
 from waiting import eventually
 

@@ -12,7 +12,7 @@ from test_plans import PRODUCTION
 from backfill.api.errors import BadInput
 from backfill.api.manifests.backfill_manifest import load_manifests
 from backfill.cli.init import propose_backfill
-from backfill.protocol.survey import Survey, SurveyedInput, SurveyedQuery
+from backfill.protocol.survey_result import Survey, SurveyedInput, SurveyedQuery
 from manifests import changed
 
 pytestmark = pytest.mark.usefixtures("crds")

@@ -12,7 +12,7 @@ from rest import BACKFILLS, Manifest, Rest
 from samples import BACKFILL
 
 from backfill.controller.children.pod_template import container_name
-from backfill.kube.names import attempt_labels
+from backfill.kube.object_names import attempt_labels
 
 pytestmark = pytest.mark.usefixtures("crds")
 

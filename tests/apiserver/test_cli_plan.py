@@ -15,7 +15,7 @@ from told_status import Told, running, tell
 
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.status import BackfillStatus, Cost, Progress
-from backfill.cli.cluster.place import read
+from backfill.cli.cluster.connection import read
 from backfill.controller.cluster.plan_config_map import KubernetesPlans
 from backfill.kube.client import Cluster
 from manifests import changed

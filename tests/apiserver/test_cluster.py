@@ -13,7 +13,7 @@ from rest import Manifest, Rest
 
 from backfill.api.errors import BackfillError, ConflictError
 from backfill.kube.client import Cluster
-from backfill.kube.errors import (
+from backfill.kube.request_errors import (
     AlreadyExists,
     Expired,
     Forbidden,

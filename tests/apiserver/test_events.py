@@ -15,7 +15,7 @@ from backfill.controller.cluster.store import KubernetesStore
 from backfill.controller.manager.events import Recorder
 from backfill.kube.cache import Cache, own_key
 from backfill.kube.client import Cluster
-from backfill.kube.names import FINALIZER
+from backfill.kube.object_names import FINALIZER
 
 NOW = datetime(2021, 8, 1, tzinfo=UTC)
 

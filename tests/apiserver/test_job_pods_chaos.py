@@ -17,7 +17,7 @@ from mortal_run import MortalRun, MortalRuns, essence
 from rest import Manifest
 from roles import rules_of
 
-from backfill.kube.names import child_name
+from backfill.kube.object_names import child_name
 
 _IN_PODS = {"planning": {"runIn": "Pod"}}
 _LEAST_WRITES = 35

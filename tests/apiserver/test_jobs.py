@@ -20,19 +20,19 @@ from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput
 from backfill.api.pods import PlanningOptions, PodResources
 from backfill.controller.cluster.credentials import catalog_credentials
-from backfill.controller.cluster.job_pods.limit import PodPlaces
-from backfill.controller.cluster.job_pods.manifests import JOB_LABEL, job_name, job_report
 from backfill.controller.cluster.job_pods.packed_jobs import encode_progress
+from backfill.controller.cluster.job_pods.pod_limit import PodPlaces
+from backfill.controller.cluster.job_pods.pod_manifests import JOB_LABEL, job_name, job_report
 from backfill.controller.cluster.job_pods.runner import JobPods, PodJobs
-from backfill.controller.jobs.job import Job
-from backfill.controller.jobs.kinds.plan import PlanJob, PlanResult
+from backfill.controller.jobs.any_job import Job
+from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
 from backfill.controller.jobs.pool import JobPool, JobUsage
 from backfill.controller.manager.watching import Login, Relisting, Watching
 from backfill.controller.manager.wiring import Caches
 from backfill.kube.client import Cluster
-from backfill.kube.names import owner_reference
+from backfill.kube.object_names import owner_reference
 from backfill.kube.resources import CONFIG_MAP, JOB_REPORT, POD
-from backfill.planning.progress import PlanningProgress
+from backfill.planning.planning_progress import PlanningProgress
 from backfill.planning.workspace import Workspace
 from manifests import spark_application
 from table_jobs import PARALLELISM, Clicks, clicks_spec, ended

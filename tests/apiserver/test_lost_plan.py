@@ -8,7 +8,7 @@ from mortal_operator import MortalOperators
 from played import PlayedRun
 from rest import SPARK_APPLICATIONS, Rest
 
-from backfill.kube.names import child_name
+from backfill.kube.object_names import child_name
 from table_jobs import Clicks
 
 pytestmark = pytest.mark.usefixtures("crds")

@@ -13,7 +13,7 @@ import pytest
 from mortal_run import MortalRun, MortalRuns, essence
 from rest import Manifest
 
-from backfill.kube.names import child_name
+from backfill.kube.object_names import child_name
 
 _LEAST_WRITES = {"fail_once_and_succeed": 30, "suspend_and_resume": 18}
 

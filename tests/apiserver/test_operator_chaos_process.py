@@ -19,7 +19,7 @@ from roles import rules_of
 from weather import Weather, broken_watches, dropped_watches, lost_answers, refusals, stale_reads
 from written import Written, is_real_write
 
-from backfill.kube.names import child_name
+from backfill.kube.object_names import child_name
 from waiting import eventually
 
 _WATCHES_IN_GOOD_WEATHER = 7  # one of each kind

@@ -19,9 +19,9 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from rest import DECISIONS, Manifest
 
-from backfill.kube.names import child_name
+from backfill.kube.object_names import child_name
 from backfill.outputs.repeated_appends import PUBLISHED_FROM, UNDONE
-from backfill.outputs.result import Result
+from backfill.outputs.result_names import Result
 from staged import stage_rows
 from table_jobs import CLICKS, HOURS, START
 

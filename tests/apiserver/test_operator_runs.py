@@ -9,7 +9,7 @@ from played import PlayedRun
 from rest import BACKFILLS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Rest
 from samples import BACKFILL, CONDITION, STATUS
 
-from backfill.kube.names import FINALIZER
+from backfill.kube.object_names import FINALIZER
 from manifests import changed
 from table_jobs import HOURS, Clicks
 from waiting import PATIENCE_SECONDS, eventually

@@ -12,7 +12,7 @@ from samples import BACKFILL as SAMPLE
 
 from backfill.controller.manager.watching import Login, Relisting, Watched, Watching
 from backfill.kube.cache import Cache, labelled_key, own_key
-from backfill.kube.names import BACKFILL_LABEL
+from backfill.kube.object_names import BACKFILL_LABEL
 from backfill.kube.resources import BACKFILL, POD, Resource
 from manifests import changed
 from waiting import eventually

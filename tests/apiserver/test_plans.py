@@ -17,7 +17,7 @@ from backfill.api.manifests.problems import read_json
 from backfill.api.pods import Overrides
 from backfill.controller.cluster.plan_config_map import KubernetesPlans, kept_application
 from backfill.kube.client import Cluster
-from backfill.kube.errors import Unreachable
+from backfill.kube.request_errors import Unreachable
 from backfill.planning.plan import PlanHeader
 
 

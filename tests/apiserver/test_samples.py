@@ -8,8 +8,8 @@ import yaml
 from rest import BACKFILLS, SPARK_APPLICATIONS, Manifest, Rest
 
 from backfill.api.manifests.backfill_manifest import load_for_cluster
-from backfill.controller.children.live_application import deploys
-from backfill.controller.children.manifests import child_problems, dialect, render
+from backfill.controller.children.child_manifests import child_problems, dialect, render
+from backfill.controller.children.live_manifests import deploys
 from repository import ROOT
 
 SAMPLES = sorted((ROOT / "examples").glob("*.yaml"))

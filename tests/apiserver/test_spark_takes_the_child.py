@@ -11,7 +11,7 @@ import pyspark
 import yaml
 from rest import Rest
 
-from backfill.controller.children.manifests import child_manifests, preview_launch
+from backfill.controller.children.child_manifests import child_manifests, preview_launch
 from backfill.protocol.driver_settings import DriverSettings
 from spark_applications import KUBEFLOW, Manifest, backfill_of
 

@@ -14,7 +14,7 @@ from backfill.controller.cluster.store import KubernetesStore
 from backfill.controller.decisions.decide import digest, finished
 from backfill.kube.cache import Cache, own_key
 from backfill.kube.client import Cluster
-from backfill.kube.names import FINALIZER
+from backfill.kube.object_names import FINALIZER
 from manifests import changed
 
 WORKSPACE = {"spec.workspace": "s3://lake/backfills"}

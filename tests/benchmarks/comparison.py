@@ -29,10 +29,10 @@ from spark_session import bench_session
 
 from backfill.api.output import Output
 from backfill.api.quantities import from_us
-from backfill.outputs.result import Result
+from backfill.outputs.result_names import Result
 from backfill.planning.workspace import Workspace
 from backfill.protocol.split_assignment import OutputComparison
-from backfill.runtime.comparison.outputs import compare_outputs
+from backfill.runtime.comparison.compare_outputs import compare_outputs
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.warm_up import warm_up
 

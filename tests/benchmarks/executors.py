@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
 
-from backfill.runtime.batch.runner import AT_ONCE
+from backfill.runtime.batch.span_runner import AT_ONCE
 
 CORES = 2
 """Of an executor."""

@@ -33,7 +33,7 @@ from backfill.api.spec import BackfillSpec
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
-from backfill.protocol.hand_off import HandOffSettings
+from backfill.protocol.hand_off_messages import HandOffSettings
 from backfill.runtime.settings import RuntimeSettings
 from iceberg_tables import catalog_properties, sqlite_catalog
 from kafka_broker import find_jars, kafka_broker

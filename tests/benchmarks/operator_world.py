@@ -14,11 +14,11 @@ from rest import BACKFILLS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Manifest, Res
 from backfill.api.backfill import Backfill
 from backfill.api.quantities import format_time, to_us
 from backfill.api.spec import OrderingPolicy
-from backfill.controller.children.manifests import child_manifests
+from backfill.controller.children.child_manifests import child_manifests
 from backfill.controller.cluster.plan_config_map import APPLICATION_KEY, HEADER_KEY, config_map_name
 from backfill.controller.driver import Launch
-from backfill.kube.names import FINALIZER, backfill_labels, child_name, owner_reference
-from backfill.kube.packed import packed
+from backfill.kube.object_names import FINALIZER, backfill_labels, child_name, owner_reference
+from backfill.kube.packed_json import packed
 from backfill.planning.plan import PlanHeader, PlanInputs, Proof, SourceInput, SourceTotals
 from backfill.planning.workspace import Workspace
 from manifests import spark_application

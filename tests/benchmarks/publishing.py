@@ -21,9 +21,9 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from backfill.api.output import PublishMode
-from backfill.outputs.publish import publish
+from backfill.outputs.publication import publish
 from backfill.outputs.staging import StagedBatch, stage_batch
-from backfill.outputs.undo import Undo
+from backfill.outputs.undo_publication import Undo
 from iceberg_tables import catalog_properties, commit_files, sqlite_catalog
 from staged import DAY_US, RESULT, WINDOW, make_table, output, rows_of, write_files
 

@@ -33,13 +33,13 @@ from backfill.outputs.staging import StagedBatch
 from backfill.planning.plan import plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
-from backfill.runtime.batch.analysis import analyze
-from backfill.runtime.batch.prepare import SpanOutput, prepare_spans
+from backfill.runtime.batch.look_back import analyze
+from backfill.runtime.batch.prepare_query import SpanOutput, prepare_spans
 from backfill.runtime.batch.reach import Unbounded
-from backfill.runtime.batch.runner import Computed, SpanRunner
+from backfill.runtime.batch.span_runner import Computed, SpanRunner
 from backfill.runtime.batch.spans import Span
 from backfill.runtime.queries.logical_plan import columns_used
-from backfill.runtime.queries.run import Run
+from backfill.runtime.queries.run_state import Run
 from backfill.runtime.queries.tracker import Tracker
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.sink import sink_settings

@@ -19,7 +19,7 @@ from store_servers import ObjectStore, Programs, find_programs, object_store, po
 
 from backfill.api.output import Publish, PublishMode
 from backfill.outputs.export import ExportUndo, export
-from backfill.outputs.tables import check_outputs
+from backfill.outputs.output_tables import check_outputs
 from backfill.planning.workspace import Workspace
 from histories import DAY_US, HOUR_US, UTC_TIME, land, query, sorted_rows, times
 from staged import RESULT, WINDOW, make_table, output, stage

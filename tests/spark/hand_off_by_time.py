@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from backfill.protocol.hand_off import HandOffReport
+from backfill.protocol.hand_off_messages import HandOffReport
 
 SOURCE, REMOVED = "visits", "outdated"
 """The source, which is also its topic; and another topic, which no longer holds all of it."""

@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.window import Window
 
-from backfill.runtime.batch import analysis
-from backfill.runtime.batch.analysis import KnownRows, analyze
-from backfill.runtime.batch.expressions import ColumnKey
+from backfill.runtime.batch import look_back
+from backfill.runtime.batch.look_back import KnownRows, analyze
 from backfill.runtime.batch.reach import Bounded, Reach, TimeRange, Unbounded
+from backfill.runtime.batch.time_expressions import ColumnKey
 from backfill.runtime.queries.logical_plan import drops_within_watermark
 
 SCHEMAS = {
@@ -583,13 +583,13 @@ def test_the_work_grows_with_the_columns_and_not_with_their_pairs(
 ) -> None:
     """A table may have a thousand columns, and a program as many steps as it likes."""
     asked: list[int] = []
-    gap = analysis._Rows.gap
+    gap = look_back._Rows.gap
 
     def counted(rows: KnownRows, first: ColumnKey, second: ColumnKey) -> TimeRange:
         asked.append(1)
         return gap(rows, first, second)
 
-    monkeypatch.setattr(analysis._Rows, "gap", counted)
+    monkeypatch.setattr(look_back._Rows, "gap", counted)
 
     def work(width: int) -> int:
         columns = ", ".join(f"c{number} int" for number in range(width))

@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill.runtime.batch.analysis import analyze
+from backfill.runtime.batch.look_back import analyze
 from backfill.runtime.batch.reach import Bounded, Reach
 
 MINUTE = 60_000_000

@@ -28,12 +28,12 @@ from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill.runtime.batch import measuring
+from backfill.runtime.batch import measure_arrivals
 from backfill.runtime.batch.cells import cells_of_tasks
-from backfill.runtime.batch.copies import without_copies
-from backfill.runtime.batch.runner import SpanRunner
+from backfill.runtime.batch.same_watermarks import without_copies
+from backfill.runtime.batch.span_runner import SpanRunner
 from backfill.runtime.catalyst import analyzed, kind_of, nodes_of, pruned
-from backfill.runtime.queries.run import FINISHED
+from backfill.runtime.queries.run_state import FINISHED
 from backfill.runtime.source.data_source import source_frame
 from cases import cases
 from histories import HOUR_US, MINUTE_US, UTC_TIME
@@ -465,7 +465,7 @@ def test_rows_without_a_key_are_left_out_where_they_are_read(
     def by_spark(*_: object) -> NoReturn:
         raise AssertionError("rows pass through Spark to be measured")
 
-    monkeypatch.setattr(measuring, "_cells_by_spark", by_spark)
+    monkeypatch.setattr(measure_arrivals, "_cells_by_spark", by_spark)
     events.without_key = events.ids[events.ids % 3 == 2]
     events.arrived[events.ids % 3 < 2] += 9 * HOUR_US
     backfill = events.planned(drain="10h", allowedLateness="1m")

@@ -30,12 +30,12 @@ from pyspark.sql.types import StructType
 from backfill.api.errors import UnsupportedProgram
 from backfill.runtime.batch import spans as spans_module
 from backfill.runtime.batch.arrow_leaf import arrow_frame
-from backfill.runtime.batch.certain import Lasting
-from backfill.runtime.batch.overlap import SharedResults, compared_columns
+from backfill.runtime.batch.determined_columns import Lasting
+from backfill.runtime.batch.overlap_check import SharedResults, compared_columns
 from backfill.runtime.batch.reach import Bounded, Reach, Sessions, Unbounded
-from backfill.runtime.batch.runner import SpanRunner
+from backfill.runtime.batch.span_runner import SpanRunner
 from backfill.runtime.catalyst import analyzed
-from backfill.runtime.queries.run import FINISHED, unsupported
+from backfill.runtime.queries.run_state import FINISHED, unsupported
 from backfill.runtime.source.data_source import source_frame
 from histories import HOUR_US, MINUTE_US
 from waiting import eventually

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from backfill.api.errors import UnsupportedProgram
 from backfill.runtime import catalyst
 from backfill.runtime.batch import rebind, self_test, straight_json
-from backfill.runtime.batch.choice import Choice, choose
+from backfill.runtime.batch.batch_or_stream import Choice, choose
 from backfill.runtime.batch.self_test import unusable
 
 GONE = "'JavaPackage' object is not callable"

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.planning.plan import PlanHeader, PlanInputs, SourceTotals
-from backfill.runtime.batch.analysis import analyze
-from backfill.runtime.batch.arrivals import StepBounds
+from backfill.runtime.batch.arrival_lags import StepBounds
+from backfill.runtime.batch.look_back import analyze
 from backfill.runtime.batch.reach import Bounded, Sessions
 from backfill.runtime.batch.rebind import rebind
 from backfill.runtime.batch.sessions import SessionQuery, SessionWatch

@@ -16,10 +16,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.api.spec import BackfillSpec
-from backfill.runtime.batch import measuring
-from backfill.runtime.batch.arrivals import Cells
-from backfill.runtime.batch.leaves import Leaves
-from backfill.runtime.batch.measuring import measure
+from backfill.runtime.batch import measure_arrivals
+from backfill.runtime.batch.arrival_lags import Cells
+from backfill.runtime.batch.batch_sources import Leaves
+from backfill.runtime.batch.measure_arrivals import measure
 from backfill.runtime.batch.rebind import rebind
 from backfill.runtime.batch.straight_json import without_json
 from backfill.runtime.catalyst import analyzed
@@ -199,10 +199,12 @@ def test_when_rows_arrive_is_measured_where_they_are_read(
         )
 
     with monkeypatch.context() as patch:
-        patch.setattr(measuring, "_cells_by_spark", lambda *_: pytest.fail("it went by the JVM"))
+        patch.setattr(
+            measure_arrivals, "_cells_by_spark", lambda *_: pytest.fail("it went by the JVM")
+        )
         directly = measured()
     with monkeypatch.context() as patch:
-        patch.setattr(measuring, "handed_on", lambda *_, **__: None)
+        patch.setattr(measure_arrivals, "handed_on", lambda *_, **__: None)
         assert measured() == directly
     assert directly
 

@@ -22,7 +22,7 @@ from drivers import (
 )
 from pyiceberg.catalog import Catalog
 
-from backfill.outputs.result import Result
+from backfill.outputs.result_names import Result
 from backfill.outputs.staging import Staged, read_staged
 from backfill.runtime.settings import RuntimeSettings
 

@@ -23,12 +23,12 @@ from pyspark.sql import functions as F
 
 from backfill.api.output import Output
 from backfill.api.validation import percentage
-from backfill.outputs.result import Result
+from backfill.outputs.result_names import Result
 from backfill.protocol.split_assignment import OutputComparison
 from backfill.runtime.batch.table_files import source_table, splits_of
-from backfill.runtime.comparison.compare import Counts, Repeated, Rows, Wish, compare
+from backfill.runtime.comparison.compare_outputs import compare_output, compare_outputs
+from backfill.runtime.comparison.count_matches import Counts, Repeated, Rows, Wish, compare
 from backfill.runtime.comparison.numbered_rows import NUMBER, NumberedRows
-from backfill.runtime.comparison.outputs import compare_output, compare_outputs
 from backfill.runtime.comparison.report import Clues
 from backfill.runtime.settings import RuntimeSettings
 from comparison_reports import START, settings_of

@@ -18,7 +18,7 @@ import time
 
 from pyspark.sql import SparkSession
 
-from backfill.runtime.agent.executors import Executors
+from backfill.runtime.agent.executor_requests import Executors
 
 builder = SparkSession.builder.master("local-cluster[2,1,512]").config("spark.executor.memory", "512m")
 builder.config("spark.ui.enabled", "false").config("spark.decommission.enabled", "true")

@@ -28,7 +28,7 @@ from backfill.api.spec import BackfillSpec
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
-from backfill.protocol.hand_off import HandOffReport, HandOffSettings, LiveReport
+from backfill.protocol.hand_off_messages import HandOffReport, HandOffSettings, LiveReport
 from backfill.runtime.settings import RuntimeSettings
 from kafka_broker import Jars, find_jars, kafka_broker
 from small_java import PLANNED_NOT_COMPILED

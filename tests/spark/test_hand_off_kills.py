@@ -36,12 +36,12 @@ from test_hand_off import (
 )
 
 from backfill.api.spec import BackfillSpec
-from backfill.planning.extending import extend_plan
 from backfill.planning.plan import plan_directory
+from backfill.planning.plan_extension import extend_plan
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
-from backfill.protocol.hand_off import HandOffReport
-from backfill.runtime.hand_off.place import MARKER
+from backfill.protocol.hand_off_messages import HandOffReport
+from backfill.runtime.hand_off.copy_checkpoint import MARKER
 from backfill.runtime.settings import RuntimeSettings
 from compacting import compact
 from kafka_broker import Jars, find_jars, kafka_broker

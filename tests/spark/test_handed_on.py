@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from backfill.api.spec import BackfillSpec
-from backfill.runtime.batch import prepare
-from backfill.runtime.batch.handed_on import HandedOn, handed_on
+from backfill.runtime.batch import prepare_query
+from backfill.runtime.batch.pass_through import HandedOn, handed_on
 from backfill.runtime.catalyst import analyzed
 from backfill.runtime.source.data_source import source_frame
 from plain_values import plain_rows
@@ -155,9 +155,9 @@ def test_what_is_handed_on_is_written_as_all_else(
         return sorted(repr(row) for batch in batches for row in plain_rows(batch))
 
     with monkeypatch.context() as patch:
-        patch.setattr(prepare, "write", lambda *_: pytest.fail("it went through the JVM"))
+        patch.setattr(prepare_query, "write", lambda *_: pytest.fail("it went through the JVM"))
         directly = written("directly")
     with monkeypatch.context() as patch:
-        patch.setattr(prepare, "handed_on", lambda _: None)
+        patch.setattr(prepare_query, "handed_on", lambda _: None)
         assert written("through_jvm") == directly
     assert len(directly) == 2

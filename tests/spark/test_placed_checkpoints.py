@@ -15,12 +15,12 @@ from pyspark.sql import functions as F
 
 from backfill.api.errors import BackfillError, UnsupportedProgram
 from backfill.api.spec import BackfillSpec
-from backfill.protocol.hand_off import HandOffQuery
-from backfill.runtime.hand_off import place as placing
-from backfill.runtime.hand_off.files import Files
+from backfill.protocol.hand_off_messages import HandOffQuery
+from backfill.runtime.hand_off import copy_checkpoint as placing
+from backfill.runtime.hand_off.copy_checkpoint import MARKER, Marker, Placement, check_free, place
+from backfill.runtime.hand_off.hadoop_files import Files
 from backfill.runtime.hand_off.offset_log import offsets_in_log
-from backfill.runtime.hand_off.place import MARKER, Marker, Placement, check_free, place
-from backfill.runtime.queries.checkpoints import checkpoint_of
+from backfill.runtime.queries.earlier_attempts import checkpoint_of
 from backfill.runtime.source.data_source import source_frame
 
 START = datetime(2021, 7, 11, tzinfo=UTC)

@@ -14,7 +14,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from backfill.api.source import KafkaColumns, KafkaValue
 from backfill.api.spec import BackfillSpec
-from backfill.runtime.hand_off.repeats import sources_read_twice
+from backfill.runtime.hand_off.repeated_records import sources_read_twice
 from backfill.runtime.named_sources import _as_declared
 from backfill.runtime.source.data_source import source_frame
 from backfill.runtime.switching.kafka_rows import kafka_frame

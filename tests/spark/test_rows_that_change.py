@@ -4,7 +4,7 @@ import pytest
 from captured_streams import streams
 from pyspark.sql import SparkSession
 
-from backfill.runtime.batch.choice import changes_rows
+from backfill.runtime.batch.batch_or_stream import changes_rows
 
 CHANGE = {
     "select k, count(*) from events group by k",

@@ -24,7 +24,7 @@ from drivers import (
 from pyiceberg.catalog import Catalog
 
 from backfill.planning.plan import read_splits
-from backfill.runtime.queries.checkpoints import begun_with, checkpoint_of
+from backfill.runtime.queries.earlier_attempts import begun_with, checkpoint_of
 from backfill.runtime.switching.state_store import HEAP, PROVIDER, ROCKSDB
 
 STEPS = 10

@@ -23,9 +23,9 @@ from pyspark.sql.streaming.query import StreamingQueryException
 from backfill.api.errors import UnsupportedProgram
 from backfill.api.output import Output
 from backfill.outputs.cleanup import remove_orphans
-from backfill.outputs.result import Result
+from backfill.outputs.result_names import Result
 from backfill.outputs.staging import Staged, read_staged, staged_files
-from backfill.outputs.window import Stretch
+from backfill.outputs.window_rows import Stretch
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.sink import SinkWriter, redirect, settings_for, sink_settings
 from backfill.runtime.switching.kafka_records import record_rows

@@ -20,7 +20,7 @@ from pyspark.sql.streaming import StreamingQuery
 from backfill.api.errors import InvalidPlanInput
 from backfill.api.spec import BackfillSpec
 from backfill.runtime.source.data_source import source_frame, source_observed
-from backfill.runtime.source.reading import count_rows
+from backfill.runtime.source.split_reading import count_rows
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
 START_US = 1_625_961_600_000_000

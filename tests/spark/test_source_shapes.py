@@ -20,8 +20,8 @@ from backfill.api.spec import BackfillSpec
 from backfill.runtime.queries.progress_listener import committed_batch
 from backfill.runtime.source.data_source import source_frame
 from backfill.runtime.source.timestamp_columns import column_of, microseconds
-from backfill.runtime.switching.frames import SourceFrames
 from backfill.runtime.switching.kafka_rows import kafka_frame
+from backfill.runtime.switching.source_frames import SourceFrames
 
 
 @pytest.fixture

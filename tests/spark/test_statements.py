@@ -8,9 +8,9 @@ from applications import IN_THE_SESSION
 from pyspark.sql import SparkSession
 
 from backfill.api.errors import UnsupportedProgram
-from backfill.runtime.queries.run import ProgramRun
-from backfill.runtime.switching import statements
-from backfill.runtime.switching.main_program import MainProgram
+from backfill.runtime.queries.run_state import ProgramRun
+from backfill.runtime.switching import sql_statements
+from backfill.runtime.switching.main_program_writes import MainProgram
 
 READING = (
     "select 1 as a",
@@ -64,7 +64,7 @@ WRITING = (
 def run(monkeypatch: pytest.MonkeyPatch) -> ProgramRun:
     settings: Any = SimpleNamespace(allowed_effects=(), ignored_queries=("others",))
     run = ProgramRun(settings)
-    monkeypatch.setattr(statements, "_program", MainProgram(run))
+    monkeypatch.setattr(sql_statements, "_program", MainProgram(run))
     return run
 
 
@@ -72,9 +72,9 @@ def test_statements_that_write_nothing_outside_the_session_may_run(
     spark: SparkSession, run: ProgramRun
 ) -> None:
     for text in READING:
-        assert statements._may_run(spark, text, {}), text
+        assert sql_statements._may_run(spark, text, {}), text
     for text in IN_THE_SESSION:
-        assert statements._may_run(spark, text, {}), text
+        assert sql_statements._may_run(spark, text, {}), text
         spark.sql(text)
     assert run.outcome is None
 
@@ -83,7 +83,7 @@ def test_others_are_refused(spark: SparkSession, run: ProgramRun) -> None:
     passed = []
     for text in WRITING:
         try:
-            statements._may_run(spark, text, {})
+            sql_statements._may_run(spark, text, {})
             passed.append(text)
         except UnsupportedProgram as error:
             assert "add Statements to spec.allowedEffects" in str(error), text
@@ -93,10 +93,12 @@ def test_others_are_refused(spark: SparkSession, run: ProgramRun) -> None:
 
 def test_inserts_and_merges_may_be_left_out(spark: SparkSession, run: ProgramRun) -> None:
     merge = "when not matched then insert *"
-    assert not statements._may_run(spark, "insert overwrite lake.db.others select 1", {})
-    assert not statements._may_run(spark, f"merge into others t using x on t.a = x.a {merge}", {})
+    assert not sql_statements._may_run(spark, "insert overwrite lake.db.others select 1", {})
+    assert not sql_statements._may_run(
+        spark, f"merge into others t using x on t.a = x.a {merge}", {}
+    )
     from_rows = "insert into others select * from {rows}"
     views = spark.sql("SHOW VIEWS").count()
-    assert not statements._may_run(spark, from_rows, {"rows": spark.range(1)})
+    assert not sql_statements._may_run(spark, from_rows, {"rows": spark.range(1)})
     assert spark.sql("SHOW VIEWS").count() == views, "the view in place of the rows is gone"
     assert run.outcome is None

@@ -17,13 +17,13 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 from backfill.api.source import KafkaColumns, KafkaValue
 from backfill.api.spec import BackfillSpec
-from backfill.runtime.queries.clock import comparison_with_clock
+from backfill.runtime.queries.clock_dependence import comparison_with_clock
 from backfill.runtime.queries.logical_plan import columns_used, sources_read
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.data_source import source_frame
 from backfill.runtime.source.used_columns import add_used_columns, used_columns_path
-from backfill.runtime.switching.frames import SourceFrames
 from backfill.runtime.switching.kafka_rows import kafka_frame, missing_record_columns
+from backfill.runtime.switching.source_frames import SourceFrames
 from cases import cases
 
 START = datetime(2021, 7, 11, tzinfo=UTC)

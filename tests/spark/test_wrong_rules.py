@@ -22,10 +22,10 @@ from test_batch_analysis_cuts import (
     whole_of,
 )
 
-from backfill.runtime.batch import analysis
-from backfill.runtime.batch.analysis import analyze
-from backfill.runtime.batch.expressions import Alternative, Expressions
+from backfill.runtime.batch import look_back
+from backfill.runtime.batch.look_back import analyze
 from backfill.runtime.batch.reach import Bounded, Extent, Reach, TimeRange
+from backfill.runtime.batch.time_expressions import Alternative, Expressions
 from cases import cases
 
 LEFT, RIGHT = Source("l", by_arrival=False), Source("r", by_arrival=False)
@@ -39,7 +39,7 @@ def half(whole: TimeRange) -> TimeRange:
 
 
 def join_looks_half_as_far(patch: pytest.MonkeyPatch) -> None:
-    right = analysis._with_other_side
+    right = look_back._with_other_side
 
     def wrong(mine: Any, other: Any, across: Any) -> Any:
         return {
@@ -49,17 +49,17 @@ def join_looks_half_as_far(patch: pytest.MonkeyPatch) -> None:
             for key, found in right(mine, other, across).items()
         }
 
-    patch.setattr(analysis, "_with_other_side", wrong)
+    patch.setattr(look_back, "_with_other_side", wrong)
 
 
 def outer_join_is_inner(patch: pytest.MonkeyPatch) -> None:
-    right = analysis._Analysis._join
+    right = look_back._Analysis._join
 
     def wrong(self: Any, node: Any, *sides: Any) -> Any:
         rows = right(self, node, *sides)
         return rows.where(self._expressions(rows).constraints(node.condition().get()))
 
-    patch.setattr(analysis._Analysis, "_join", wrong)
+    patch.setattr(look_back._Analysis, "_join", wrong)
 
 
 def window_is_half_as_long(patch: pytest.MonkeyPatch) -> None:
@@ -90,12 +90,12 @@ def nothing_is_null(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_of_several_counts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(analysis, "_hulls", lambda times: next(iter(times)))
+    patch.setattr(look_back, "_hulls", lambda times: next(iter(times)))
 
 
 def seen_again_at_once(patch: pytest.MonkeyPatch) -> None:
-    right = analysis.event_times
-    patch.setattr(analysis, "event_times", lambda node: [(time, 0) for time, _ in right(node)])
+    right = look_back.event_times
+    patch.setattr(look_back, "event_times", lambda node: [(time, 0) for time, _ in right(node)])
 
 
 def sessions_have_no_length(patch: pytest.MonkeyPatch) -> None:
@@ -103,12 +103,12 @@ def sessions_have_no_length(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_is_late(patch: pytest.MonkeyPatch) -> None:
-    right = analysis._Analysis._by_source
+    right = look_back._Analysis._by_source
 
     def wrong(self: Any, times: Any) -> Any:
         return {name: replace(each, delay_us=0) for name, each in right(self, times).items()}
 
-    patch.setattr(analysis._Analysis, "_by_source", wrong)
+    patch.setattr(look_back._Analysis, "_by_source", wrong)
 
 
 def unmatched(read: Read) -> DataFrame:

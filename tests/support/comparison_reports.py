@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from backfill.api.output import Output
-from backfill.runtime.comparison.compare import Counts, Found
-from backfill.runtime.comparison.outputs import stretch_us
+from backfill.runtime.comparison.compare_outputs import stretch_us
+from backfill.runtime.comparison.count_matches import Counts, Found
 from backfill.runtime.comparison.report import Clues, Report
 from backfill.runtime.settings import RuntimeSettings
 

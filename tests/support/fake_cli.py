@@ -30,8 +30,8 @@ _FORKS.set_forkserver_preload(
         "backfill.cli.main",
         "backfill.controller.jobs.process_main",
         "backfill.outputs.cleanup",
-        "backfill.outputs.publish",
-        "backfill.outputs.undo",
+        "backfill.outputs.publication",
+        "backfill.outputs.undo_publication",
         "backfill.planning.planner",
         "pyiceberg.catalog.sql",
     ]

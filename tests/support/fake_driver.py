@@ -28,7 +28,7 @@ from backfill.planning.recorded_offsets import offsets_file
 from backfill.planning.workspace import Workspace
 from backfill.protocol.atomic_files import replace_file
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE, DriverSettings
-from backfill.protocol.hand_off import HandOffQuery, HandOffReport
+from backfill.protocol.hand_off_messages import HandOffQuery, HandOffReport
 from backfill.protocol.split_assignment import (
     ASSIGNMENT_FILE,
     LOCK_FILE,
@@ -215,8 +215,8 @@ class FakeDriver:
         if not settings.outputs:
             return
         # They bring PyArrow and PyIceberg: most of a process's CPU time, and most have no output.
-        from backfill.iceberg.tables import Catalogs
-        from backfill.outputs.result import Result
+        from backfill.iceberg.open_tables import Catalogs
+        from backfill.outputs.result_names import Result
         from backfill.outputs.staging import StagedBatch, stage_batch
 
         for output in settings.outputs:

@@ -22,8 +22,8 @@ from backfill.api.status import (
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.policy import LOCAL
 from backfill.controller.driver import DriverState
-from backfill.controller.jobs.job import Job, JobState
-from backfill.controller.jobs.kinds.plan import PlanJob
+from backfill.controller.jobs.any_job import Job, JobState
+from backfill.controller.jobs.kinds.make_plan import PlanJob
 from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.planning.plan import PlanHeader, PlanInputs, Proof, SourceTotals
 from backfill.planning.workspace import Workspace

@@ -19,7 +19,7 @@ from backfill.api.output import Output, Publish, PublishMode
 from backfill.api.spec import Window
 from backfill.outputs.commits import commit
 from backfill.outputs.data_files import DataFileWriter, layout
-from backfill.outputs.result import Result
+from backfill.outputs.result_names import Result
 from backfill.outputs.staging import Holds, StagedBatch, stage_batch
 
 RESULT = Result(

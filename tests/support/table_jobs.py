@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from backfill.api.catalogs import catalog_variables
+from backfill.api.catalog_properties import catalog_variables
 from backfill.api.spec import BackfillSpec
-from backfill.controller.jobs.job import Job, JobState
-from backfill.controller.jobs.kinds.plan import PlanJob
+from backfill.controller.jobs.any_job import Job, JobState
+from backfill.controller.jobs.kinds.make_plan import PlanJob
 from backfill.planning.plan import PlanHeader
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace

@@ -67,6 +67,8 @@ def test_only_a_few_modules_reach_into_the_jvm_of_spark() -> None:
         for path in runtime.rglob("*.py")
         if re.search(r"\._(jvm|jdf|gateway)\b", path.read_text())
     }
-    handing_over = {f"hand_off/{name}.py" for name in ("files", "kafka", "offset_log")}
-    others = {"agent/executors.py", "early_java.py", "queries/encoded_locations.py"}
+    handing_over = {
+        f"hand_off/{name}.py" for name in ("broker_offsets", "hadoop_files", "offset_log")
+    }
+    others = {"agent/executor_requests.py", "early_java.py", "queries/encoded_locations.py"}
     assert reaching == {"catalyst.py", *others, *handing_over}

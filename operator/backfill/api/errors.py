@@ -16,7 +16,7 @@ BackfillError
 │   └── ResultLost           the staged result of an output no longer exists, or lacks rows
 ├── UnknownReferences        it is unknown which files a table uses, so none is removed
 ├── RunFailed                the application failed more often than the failure policy allows
-└── ClusterError             a request to the API server failed (``kube/errors.py``)
+└── ClusterError             a request to the API server failed (``kube/request_errors.py``)
 """
 
 # ruff: noqa: N818 - the names say what is wrong; that they are errors is said by raising them

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from backfill.api.locations import LOCATION_PATTERN
+from backfill.api.workspace_locations import LOCATION_PATTERN
 
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 INPUT_NAME_PATTERN = r"^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TextIO
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
-from backfill.api.catalogs import GivenCatalog
+from backfill.api.catalog_properties import GivenCatalog
 from backfill.api.errors import BackfillError, BadInput
 
 _PUBLIC = frozenset(

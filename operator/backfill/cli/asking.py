@@ -7,8 +7,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from backfill.api.application import Application
 from backfill.api.errors import BackfillError, BadInput, Problem
+from backfill.api.spark_application import Application
 from backfill.controller.driver import Launch
 from backfill.controller.local.driver import LocalBackend
 

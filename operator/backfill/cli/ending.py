@@ -13,7 +13,7 @@ from backfill.api.status import OutputStatus
 from backfill.api.validation import other_side
 from backfill.cli.exit_status import BAD_INPUT, FAILED, SUCCEEDED, WAITS
 from backfill.cli.text import seconds, size
-from backfill.controller.decisions.open_results import left_out
+from backfill.controller.decisions.open_result_messages import left_out
 
 if TYPE_CHECKING:
     from backfill.controller.local.store import LocalStore

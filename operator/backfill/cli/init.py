@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from pyiceberg.types import StructType
 from rich.console import Console
 
-from backfill.api.application import Application, metadata_of, read_application
 from backfill.api.backfill import Backfill
 from backfill.api.errors import (
     BackfillError,
@@ -26,23 +25,24 @@ from backfill.api.manifests.backfill_manifest import load_manifests
 from backfill.api.manifests.documents import Document
 from backfill.api.quantities import count, parse_time
 from backfill.api.redaction import redact
+from backfill.api.spark_application import Application, metadata_of, read_application
 from backfill.api.spec import Window
 from backfill.cli.asking import ask, check_answered
 from backfill.cli.dry_run import dry_run
 from backfill.cli.exit_status import SUCCEEDED
-from backfill.cli.explain import explain
+from backfill.cli.explain_queries import explain
 from backfill.cli.proposal.application import application_text, given_application
 from backfill.cli.proposal.manifest import TODO, About, manifest
+from backfill.cli.proposal.propose import propose
 from backfill.cli.proposal.proposed import Proposal
-from backfill.cli.proposal.tables import propose
-from backfill.cli.proposal.times import times
+from backfill.cli.proposal.proposed_times import times
 from backfill.controller.driver import Launch
-from backfill.iceberg.failures import reason
-from backfill.iceberg.listing import KnownTables
-from backfill.planning.lateness import ArrivalLags, measure_lags
+from backfill.iceberg.library_errors import reason
+from backfill.iceberg.table_listing import KnownTables
+from backfill.planning.lateness_sample import ArrivalLags, measure_lags
 from backfill.planning.workspace import Workspace
 from backfill.protocol.explanation import ExplainedQuery
-from backfill.protocol.survey import SURVEY_FILE, Survey
+from backfill.protocol.survey_result import SURVEY_FILE, Survey
 
 _MODULE = "backfill.runtime.survey"
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)

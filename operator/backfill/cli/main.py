@@ -10,9 +10,9 @@ import typer
 
 from backfill import __version__
 from backfill.api.errors import BackfillError, BadInput
-from backfill.cli.choice import DEFAULT_STATE, RULE, LocalCommands, is_plugin, on_cluster
+from backfill.cli.cluster_or_local import DEFAULT_STATE, RULE, LocalCommands, is_plugin, on_cluster
 from backfill.cli.exit_status import BAD_INPUT, FAILED
-from backfill.cli.output import Output, SampledOutput, SampledRows
+from backfill.cli.output_formats import Output, SampledOutput, SampledRows
 
 File = Annotated[
     Path,
@@ -168,7 +168,7 @@ def run(
 
     Exit status: 0 succeeded, 1 failed, 2 bad input, 3 waiting for a person.
     """
-    from backfill.cli.commands import Context, run_file
+    from backfill.cli.local_commands import Context, run_file
 
     raise typer.Exit(run_file(Context(state_dir, namespace, output == Output.JSON), file))
 
@@ -233,8 +233,8 @@ def status(
 
     Without a name, list all backfills.
     """
-    from backfill.cli.commands import Context
-    from backfill.cli.status import show_all, show_one
+    from backfill.cli.local_commands import Context
+    from backfill.cli.local_status import show_all, show_one
 
     context = Context(state_dir, namespace, output == Output.JSON)
     raise typer.Exit(show_all(context) if target is None else show_one(context, target))
@@ -247,8 +247,8 @@ def list_(
     namespace: NamespaceOfAll = None,
 ) -> None:
     """List the backfills on this machine."""
-    from backfill.cli.commands import Context
-    from backfill.cli.status import show_all
+    from backfill.cli.local_commands import Context
+    from backfill.cli.local_status import show_all
 
     raise typer.Exit(show_all(Context(state_dir, namespace, output == Output.JSON)))
 
@@ -258,7 +258,7 @@ def suspend(
     target: Target, state_dir: StateDir = DEFAULT_STATE, namespace: Namespace = None
 ) -> None:
     """Stop a backfill after the steps in progress. Committed steps are kept."""
-    from backfill.cli.commands import Context, suspend_one
+    from backfill.cli.local_commands import Context, suspend_one
 
     raise typer.Exit(suspend_one(Context(state_dir, namespace), target))
 
@@ -271,7 +271,7 @@ def resume(
     namespace: Namespace = None,
 ) -> None:
     """Continue a backfill that was suspended or interrupted, or that failed."""
-    from backfill.cli.commands import Context, resume_one
+    from backfill.cli.local_commands import Context, resume_one
 
     raise typer.Exit(resume_one(Context(state_dir, namespace, output == Output.JSON), target))
 
@@ -322,7 +322,7 @@ def _decide(  # noqa: PLR0917 - the options of three commands
     target: str, verdict: str, reason: str, state_dir: Path, output: Output, namespace: str | None
 ) -> None:
     from backfill.api.status import Verdict
-    from backfill.cli.commands import Context, decide_one
+    from backfill.cli.local_commands import Context, decide_one
 
     context = Context(state_dir, namespace, output == Output.JSON)
     raise typer.Exit(decide_one(context, target, Verdict(verdict), reason))
@@ -338,7 +338,7 @@ def report(
     browse: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
 ) -> None:
     """Show how the results of a backfill compare, and where the report is."""
-    from backfill.cli.report import show_reports
+    from backfill.cli.comparison_reports import show_reports
     from backfill.cli.target import find
 
     _, backfill = find(target, namespace, state_dir)
@@ -355,7 +355,7 @@ def sample(  # noqa: PLR0917 - options of a command
     rows: SampledRows = 5,
 ) -> None:
     """Show some rows of the staged result, and production's rows with the same keys beside them."""
-    from backfill.cli.sample import show_sample
+    from backfill.cli.sample_command import show_sample
     from backfill.cli.target import find
 
     _, backfill = find(target, namespace, state_dir)
@@ -367,7 +367,7 @@ def cancel(
     target: Target, state_dir: StateDir = DEFAULT_STATE, namespace: Namespace = None
 ) -> None:
     """Stop a backfill and remove everything it created, except published data."""
-    from backfill.cli.commands import Context, cancel_one
+    from backfill.cli.local_commands import Context, cancel_one
 
     raise typer.Exit(cancel_one(Context(state_dir, namespace), target))
 

@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput, InvalidManifest, Problem
-from backfill.api.locations import LOCATION_FORM, LOCATION_PATTERN
 from backfill.api.manifests.backfill_manifest import Manifests, load_manifests
 from backfill.api.manifests.problems import did_you_mean
 from backfill.api.output import Output
+from backfill.api.workspace_locations import LOCATION_FORM, LOCATION_PATTERN
 from backfill.controller.local.store import LocalStore, stored
 
 

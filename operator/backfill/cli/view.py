@@ -7,7 +7,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
 from backfill.api.quantities import count
 from backfill.api.status import Attempt, BackfillStatus
-from backfill.planning.progress import PlanningProgress
+from backfill.planning.planning_progress import PlanningProgress
 
 _STAGES = (
     ConditionType.HANDED_OVER,

@@ -14,7 +14,7 @@ from backfill.api.output import Output
 from backfill.api.spec import BackfillSpec
 from backfill.planning.workspace import Workspace
 from backfill.protocol.driver_settings import DriverSettings
-from backfill.protocol.hand_off import HandOffSettings
+from backfill.protocol.hand_off_messages import HandOffSettings
 
 CHECKPOINT_LOCATION: Final = "spark.sql.streaming.checkpointLocation"
 SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"

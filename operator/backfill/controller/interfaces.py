@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # commands need only the error of this module, and must start
     from backfill.api.spec import BackfillSpec
     from backfill.api.status import BackfillStatus, DecisionStatus
     from backfill.controller.driver import DriverState
-    from backfill.controller.jobs.job import Job, JobState
+    from backfill.controller.jobs.any_job import Job, JobState
     from backfill.planning.plan import PlanHeader
     from backfill.planning.workspace import Workspace
     from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus

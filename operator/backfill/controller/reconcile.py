@@ -28,13 +28,13 @@ from backfill.controller.decisions.decide import decide, finished
 from backfill.controller.decisions.deleting import removal_overdue
 from backfill.controller.decisions.meter import Meter
 from backfill.controller.decisions.observed import Observed, next_attempt_number
+from backfill.controller.decisions.overlapping_backfills import published_tables, rivals
 from backfill.controller.decisions.policy import CLUSTER, Policy
-from backfill.controller.decisions.rivals import published_tables, rivals
 from backfill.controller.driver import Backend, DriverState, Launch
 from backfill.controller.interfaces import Channel, JobRunner, LiveApplication, Plans, Store
-from backfill.controller.jobs.job import JobState
+from backfill.controller.jobs.any_job import JobState
 from backfill.controller.jobs.kinds.extend import Extension
-from backfill.controller.jobs.kinds.plan import PlanResult
+from backfill.controller.jobs.kinds.make_plan import PlanResult
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.workspace import Workspace, checkpoints
 from backfill.protocol.split_assignment import SplitAssignmentStatus

@@ -15,8 +15,8 @@ decide the minimum.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from backfill.coordination.progress import committed_steps
 from backfill.coordination.timeline import Timeline
+from backfill.coordination.work_progress import committed_steps
 from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 

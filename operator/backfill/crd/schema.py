@@ -24,9 +24,9 @@ from pydantic_core.core_schema import ModelSchema
 
 from backfill.api.backfill import Backfill
 from backfill.api.base import Model
-from backfill.api.changes import ADJUSTABLE_FIELDS, MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
 from backfill.api.field_types import NAME_PATTERN
-from backfill.crd.rules import RULES
+from backfill.api.forbidden_changes import ADJUSTABLE_FIELDS, MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
+from backfill.crd.cel_rules import RULES
 
 Schema = dict[str, Any]
 

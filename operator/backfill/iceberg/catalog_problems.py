@@ -4,10 +4,10 @@ server that may answer later.
 
 from urllib.parse import urlsplit
 
-from backfill.api.catalogs import catalog_variables
+from backfill.api.catalog_properties import catalog_variables
 from backfill.api.errors import Problem
 from backfill.api.manifests.problems import did_you_mean
-from backfill.iceberg.failures import reason
+from backfill.iceberg.library_errors import reason
 from backfill.iceberg.local_files import OutOfReach, limited
 
 _NEED_URI = (None, "rest", "hive", "sql")

@@ -26,15 +26,15 @@ from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 from requests import Session
 
-from backfill.api.catalogs import CATALOGS_VARIABLE, GivenCatalog, mounted_properties
-from backfill.iceberg.addresses import Network
-from backfill.iceberg.answers import bound_answers, bound_statements
+from backfill.api.catalog_properties import CATALOGS_VARIABLE, GivenCatalog, mounted_properties
+from backfill.iceberg.allowed_addresses import Network
+from backfill.iceberg.answer_limits import bound_answers, bound_statements
 from backfill.iceberg.confinement import confine_file_io
 from backfill.iceberg.connections import require_host, require_server, watch_connections
-from backfill.iceberg.identity import OWN, needed_for_catalog
 from backfill.iceberg.import_points import close_import_points, only_registered
 from backfill.iceberg.local_files import OutOfReach, limit, limited, require_local
-from backfill.iceberg.properties import (
+from backfill.iceberg.required_credentials import OWN, needed_for_catalog
+from backfill.iceberg.untrusted_properties import (
     from_server,
     hosts_of_database,
     named_servers,

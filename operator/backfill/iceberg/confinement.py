@@ -11,10 +11,10 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from backfill.iceberg.connections import require_server
-from backfill.iceberg.identity import OWN, S3_SCHEMES, needed_for_files
 from backfill.iceberg.local_files import OutOfReach, require_location
-from backfill.iceberg.properties import named_servers, store_problems
+from backfill.iceberg.required_credentials import OWN, S3_SCHEMES, needed_for_files
 from backfill.iceberg.store_relay import relay_uri
+from backfill.iceberg.untrusted_properties import named_servers, store_problems
 
 
 @cache

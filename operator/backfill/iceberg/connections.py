@@ -15,7 +15,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any, Final
 
-from backfill.iceberg.addresses import Address, AddressRules, Network, refused_name
+from backfill.iceberg.allowed_addresses import Address, AddressRules, Network, refused_name
 from backfill.iceberg.local_files import OutOfReach
 
 _SERVER: Final = re.compile(

@@ -21,7 +21,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.table.locations import LocationProvider
 
 from backfill.iceberg.local_files import OutOfReach
-from backfill.iceberg.properties import FILE_IOS, RETRY_STRATEGIES
+from backfill.iceberg.untrusted_properties import FILE_IOS, RETRY_STRATEGIES
 
 
 class _Guard:

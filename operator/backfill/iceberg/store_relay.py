@@ -17,7 +17,7 @@ from io import BufferedReader
 from typing import Final
 from urllib.parse import urlsplit
 
-from backfill.iceberg.answers import ANSWER_SECONDS, CONNECT_SECONDS, SILENT_SECONDS
+from backfill.iceberg.answer_limits import ANSWER_SECONDS, CONNECT_SECONDS, SILENT_SECONDS
 from backfill.iceberg.local_files import OutOfReach
 
 _LOG = logging.getLogger(__name__)

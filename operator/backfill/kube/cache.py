@@ -9,7 +9,7 @@ import threading
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 
-from backfill.kube.names import BACKFILL_LABEL, GROUP, Key
+from backfill.kube.object_names import BACKFILL_LABEL, GROUP, Key
 from backfill.kube.resources import Manifest
 
 Listener = Callable[[Key], None]

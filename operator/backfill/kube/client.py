@@ -19,7 +19,7 @@ from kubernetes.config import (
 
 from backfill.api.errors import BackfillError, ConflictError
 from backfill.api.json_text import read_within_bounds
-from backfill.kube.errors import Expired, KindMissing, NotFound, Unreachable, error_of
+from backfill.kube.request_errors import Expired, KindMissing, NotFound, Unreachable, error_of
 from backfill.kube.resources import POD, Manifest, Resource
 from backfill.kube.service_account import pod_configuration, pod_namespace
 from backfill.kube.throttle import Throttle
@@ -65,10 +65,10 @@ class Cluster:
     """An API server. May be used by several threads. Requests are limited in time and rate, and
     retried where that may help.
 
-    Every method may raise a :class:`~backfill.kube.errors.ClusterError`; the docstrings name those
-    that callers need to distinguish. A ``create`` that was retried because its answer was lost
-    raises AlreadyExists, and a write with a lock ConflictError: read the object to see what
-    happened.
+    Every method may raise a :class:`~backfill.kube.request_errors.ClusterError`; the docstrings
+    name those that callers need to distinguish. A ``create`` that was retried because its answer
+    was lost raises AlreadyExists, and a write with a lock ConflictError: read the object to see
+    what happened.
     """
 
     def __init__(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from backfill.kube import names
+from backfill.kube import object_names
 
 Manifest = dict[str, Any]
 """An object as the API server returns it."""
@@ -34,10 +34,12 @@ class Resource:
         return "/".join(part for part in (*parts, self.plural, name, subresource) if part)
 
 
-BACKFILL: Final = Resource(names.GROUP, names.VERSION, names.BACKFILLS)
-SPLIT_ASSIGNMENT: Final = Resource(names.GROUP, names.VERSION, names.SPLIT_ASSIGNMENTS)
-JOB_REPORT: Final = Resource(names.GROUP, names.VERSION, names.JOB_REPORTS)
-DECISION: Final = Resource(names.GROUP, names.VERSION, names.DECISIONS)
+BACKFILL: Final = Resource(object_names.GROUP, object_names.VERSION, object_names.BACKFILLS)
+SPLIT_ASSIGNMENT: Final = Resource(
+    object_names.GROUP, object_names.VERSION, object_names.SPLIT_ASSIGNMENTS
+)
+JOB_REPORT: Final = Resource(object_names.GROUP, object_names.VERSION, object_names.JOB_REPORTS)
+DECISION: Final = Resource(object_names.GROUP, object_names.VERSION, object_names.DECISIONS)
 SELF_REVIEW: Final = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", namespaced=False)
 SPARK_APPLICATION: Final = Resource("sparkoperator.k8s.io", "v1beta2", "sparkapplications")
 CONFIG_MAP: Final = Resource("", "v1", "configmaps")

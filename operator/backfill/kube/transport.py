@@ -21,7 +21,7 @@ from kubernetes.client import ApiClient, Configuration
 from urllib3 import BaseHTTPResponse
 
 from backfill.api.errors import first_line
-from backfill.kube.errors import Unreachable, error_of
+from backfill.kube.request_errors import Unreachable, error_of
 from backfill.kube.resources import Resource
 from backfill.kube.throttle import Throttle
 

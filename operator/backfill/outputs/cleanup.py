@@ -14,16 +14,15 @@ from pyiceberg.table.update import RemoveSnapshotRefUpdate
 
 from backfill.api.errors import BackfillError, UnknownReferences
 from backfill.api.output import Output
-from backfill.iceberg.tables import Catalogs
+from backfill.iceberg.open_tables import Catalogs
 from backfill.outputs.commits import commit, commit_once
-from backfill.outputs.files import OwnDirectory
-from backfill.outputs.references import (
+from backfill.outputs.referenced_files import (
     Unreferenced,
     least_sequence_number,
     live_files,
     manifests_of,
 )
-from backfill.outputs.result import Result, data_directory
+from backfill.outputs.result_names import Result, data_directory
 from backfill.outputs.staging import (
     branch_head,
     drop_snapshot,
@@ -32,6 +31,7 @@ from backfill.outputs.staging import (
     staged_in,
     summary_of,
 )
+from backfill.outputs.stored_files import OwnDirectory
 
 
 def remove_orphans(output: Output, result: Result, base_snapshot_id: int | None) -> int:

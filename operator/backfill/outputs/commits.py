@@ -18,7 +18,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableUp
 from pyiceberg.table.update.snapshot import _OverwriteFiles, _SnapshotProducer
 
 from backfill.api.errors import BackfillError
-from backfill.iceberg.failures import reason
+from backfill.iceberg.library_errors import reason
 
 _GIVE_UP_AFTER_SECONDS = 300.0
 _FIRST_WAIT_SECONDS = 0.05

@@ -7,12 +7,12 @@ from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType
 
 from backfill.api.errors import BadInput, Problem
-from backfill.api.manifests.rules import reference_is_output
+from backfill.api.manifests.spec_rules import reference_is_output
 from backfill.api.output import Output, Reference
 from backfill.api.spec import Window
-from backfill.iceberg.tables import Catalogs, is_same
-from backfill.outputs.comparable import check_columns
-from backfill.outputs.window import WindowRows, cut_days, window_rows
+from backfill.iceberg.open_tables import Catalogs, is_same
+from backfill.outputs.comparable_outputs import check_columns
+from backfill.outputs.window_rows import WindowRows, cut_days, window_rows
 
 
 @dataclass(frozen=True, slots=True)

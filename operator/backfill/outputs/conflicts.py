@@ -12,9 +12,9 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from backfill.api.errors import PublishConflict
 from backfill.api.quantities import format_time, from_us
-from backfill.outputs.result import NAME, NAMESPACE
-from backfill.outputs.window import Share, WindowRows
+from backfill.outputs.result_names import NAME, NAMESPACE
 from backfill.outputs.window_comparison import NotComparable, WindowComparison
+from backfill.outputs.window_rows import Share, WindowRows
 
 _READERS = 8
 _MOST_NAMED = 20

@@ -13,8 +13,8 @@ from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 
 from backfill.api.errors import BackfillError
-from backfill.outputs.files import remove_file
 from backfill.outputs.null_lists import keep_null_lists
+from backfill.outputs.stored_files import remove_file
 
 _FLUSH_BYTES = 128 * 1024 * 1024
 """Uncompressed bytes of rows that are kept in memory before they are written to files."""

@@ -27,13 +27,13 @@ from backfill.api.json_text import read_json_text
 from backfill.api.output import Output
 from backfill.api.quantities import count
 from backfill.api.status import ExportStatus
-from backfill.iceberg.failures import reason
-from backfill.iceberg.storage import store_properties
-from backfill.iceberg.tables import Catalogs
-from backfill.outputs.files import OwnDirectory
-from backfill.outputs.publish import final_files
-from backfill.outputs.result import Result
+from backfill.iceberg.library_errors import reason
+from backfill.iceberg.object_stores import store_properties
+from backfill.iceberg.open_tables import Catalogs
+from backfill.outputs.publication import final_files
+from backfill.outputs.result_names import Result
 from backfill.outputs.staging import branch_head, lost
+from backfill.outputs.stored_files import OwnDirectory
 
 MANIFEST = "_manifest.json"
 SUCCESS = "_SUCCESS"

@@ -10,10 +10,10 @@ from pyiceberg.table import Table, TableProperties
 
 from backfill.api.errors import BackfillError, Problem
 from backfill.api.job_report import JOB_VARIABLE
-from backfill.api.locations import is_below, is_local
 from backfill.api.output import Output
+from backfill.api.workspace_locations import is_below, is_local
 from backfill.outputs.export import PROBE, ExportDirectory, not_own
-from backfill.outputs.result import Result, data_directory
+from backfill.outputs.result_names import Result, data_directory
 
 _CHOOSE = "choose an empty directory, or one that does not exist"
 _MOUNTS = Path("/proc/self/mountinfo")

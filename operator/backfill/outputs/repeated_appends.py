@@ -16,8 +16,8 @@ from backfill.api.errors import Problem, PublishConflict
 from backfill.api.output import Output, PublishMode
 from backfill.api.quantities import format_time, from_us, parse_time
 from backfill.api.spec import Window
-from backfill.iceberg.tables import Catalogs
-from backfill.outputs.result import NAME, NAMESPACE, OUTPUT, PLAN_ID, Result
+from backfill.iceberg.open_tables import Catalogs
+from backfill.outputs.result_names import NAME, NAMESPACE, OUTPUT, PLAN_ID, Result
 from backfill.outputs.staging import ROWS, summary_of
 
 PUBLISHED_FROM = "backfill.published-from"

@@ -27,11 +27,11 @@ from backfill.api.errors import (
     UnknownReferences,
 )
 from backfill.api.json_text import read_json_text
-from backfill.iceberg.locations import is_unambiguous
+from backfill.iceberg.table_locations import is_unambiguous
 from backfill.outputs.commits import Overwrite, as_writer, clean_refused, commit, commit_once
-from backfill.outputs.files import remove_file
-from backfill.outputs.references import manifests_of
-from backfill.outputs.result import KEPT_IN, NAME, NAMESPACE, PLAN_ID, Result
+from backfill.outputs.referenced_files import manifests_of
+from backfill.outputs.result_names import KEPT_IN, NAME, NAMESPACE, PLAN_ID, Result
+from backfill.outputs.stored_files import remove_file
 
 QUERY = "backfill.query"
 BATCH_ID = "backfill.batch-id"

@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyiceberg.exceptions import ResolveError
 from pyiceberg.table import FileScanTask, Table
 
-from backfill.iceberg.failures import reason
-from backfill.outputs.replaced import any_inside, read_rows
+from backfill.iceberg.library_errors import reason
+from backfill.outputs.replaced_files import any_inside, read_rows
 from backfill.outputs.row_digests import RowsDigest, digest
-from backfill.outputs.window import Share, WindowRows
+from backfill.outputs.window_rows import Share, WindowRows
 
 _READERS = 8
 LASTING = (

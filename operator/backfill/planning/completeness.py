@@ -25,10 +25,10 @@ import numpy.typing as npt
 
 from backfill.api.quantities import format_duration
 from backfill.iceberg.timestamps import GREATEST_US, describe_us
-from backfill.planning.files import Int64s, SourceFiles
 from backfill.planning.metadata.ingestion import KNOWN_PROPERTIES, Ingested, latest_us
-from backfill.planning.offsets import NOTHING, Offsets, in_words
+from backfill.planning.missing_offsets import NOTHING, Offsets, in_words
 from backfill.planning.plan import InputCheck, PlanInputs
+from backfill.planning.source_files import Int64s, SourceFiles
 from backfill.planning.usual_pauses import BoundsNear, Range, compare
 
 FALSE_ALARMS = 1e-6

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from backfill.iceberg.timestamps import GREATEST_US, LEAST_US
-from backfill.planning.files import Int64s
+from backfill.planning.source_files import Int64s
 
 _SURELY = 14.0
 """If rows arrive at random and this many are expected, there is one (but for one case in a

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from backfill.planning.bounds import unreadable_files
-from backfill.planning.files import Bools, Int64s, SourceFiles
-from backfill.planning.footers import RowGroup, Unreadable, read_footers
+from backfill.planning.file_bounds import unreadable_files
+from backfill.planning.parquet_footers import RowGroup, Unreadable, read_footers
+from backfill.planning.source_files import Bools, Int64s, SourceFiles
 
 WHOLE = -1
 """Row group of a piece that is a whole file."""

@@ -388,7 +388,7 @@ class Split:
     """ID of the partition spec of the file."""
     partition: str = "{}"
     """Identity-partition values by source field id as a JSON object, for columns that are not in
-    the file (:mod:`backfill.iceberg.values`).
+    the file (:mod:`backfill.iceberg.missing_columns`).
     """
     deletes: tuple[DeleteFile, ...] = ()
     offsets: tuple[OffsetRange, ...] = ()

@@ -13,13 +13,13 @@ from pydantic import TypeAdapter
 from backfill.api.errors import InputAwaited, InvalidPlanInput, Problem
 from backfill.api.quantities import from_us, to_us
 from backfill.api.spec import BackfillSpec, OrderingPolicy
-from backfill.iceberg.tables import Catalogs
-from backfill.planning.duplicates import without_duplicates
-from backfill.planning.footers import unreadable_files
+from backfill.iceberg.open_tables import Catalogs
+from backfill.planning.duplicate_records import without_duplicates
 from backfill.planning.layout import lay_out
 from backfill.planning.metadata.manifests import open_file
 from backfill.planning.metadata.pinning import PinnedTable, check_pinned, pin, pin_static
 from backfill.planning.metadata.protection import protect, unprotect
+from backfill.planning.parquet_footers import unreadable_files
 from backfill.planning.plan import (
     HEADER_FILE,
     TASK_BYTES_PER_SECOND,
@@ -32,9 +32,14 @@ from backfill.planning.plan import (
     read_header,
     write_plan,
 )
-from backfill.planning.progress import PlanningProgress
-from backfill.planning.reading import newest_us, problems_of_files, read_sources, refuse_empty
-from backfill.planning.strict import missing_columns
+from backfill.planning.planning_progress import PlanningProgress
+from backfill.planning.source_metadata import (
+    newest_us,
+    problems_of_files,
+    read_sources,
+    refuse_empty,
+)
+from backfill.planning.strict_order import missing_columns
 from backfill.planning.workspace import Workspace
 
 STEP_SECONDS = 10

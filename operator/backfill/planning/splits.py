@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backfill.planning.files import Bools, Int64s, SourceFiles
 from backfill.planning.pieces import WHOLE, Pieces, ReadRange, join, row_groups, several_groups
 from backfill.planning.plan import splits_schema
+from backfill.planning.source_files import Bools, Int64s, SourceFiles
 
 MIN_SPLIT_BYTES = 4 * 2**20
 """Smaller splits are not worth a task."""

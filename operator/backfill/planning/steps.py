@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from backfill.iceberg.timestamps import LEAST_US
-from backfill.planning.files import Int64s
 from backfill.planning.pieces import Pieces
+from backfill.planning.source_files import Int64s
 
 MAX_STEPS = 100_000
 """More steps neither fit into a header for a cluster nor are worth their overhead."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backfill.planning.files import Int64s
+from backfill.planning.source_files import Int64s
 
 Range = tuple[int, int]
 BoundsNear = Callable[[Sequence[Range]], Iterable[Int64s]]

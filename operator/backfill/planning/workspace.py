@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
-from backfill.api.locations import LOCATION_FORM, is_local, is_plain
-from backfill.iceberg.failures import reason
+from backfill.api.workspace_locations import LOCATION_FORM, is_local, is_plain
+from backfill.iceberg.library_errors import reason
 from backfill.iceberg.local_files import require_local
-from backfill.iceberg.unlinked import UnlinkedPath
+from backfill.iceberg.no_symlinks import UnlinkedPath
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -214,7 +214,7 @@ class Workspace:
 
     def _open(self, *parts: str) -> "tuple[fs.FileSystem, str]":
         """The file system and path for something in an object store."""
-        from backfill.iceberg.storage import open_store
+        from backfill.iceberg.object_stores import open_store
 
         self._check()
         place = urlsplit(posixpath.join(self.uri, *parts))

@@ -8,7 +8,7 @@ from backfill.api.base import Model
 from backfill.api.output import Output
 from backfill.api.source import Source
 from backfill.api.spec import Effect, Execution, Window
-from backfill.protocol.hand_off import HandOffSettings
+from backfill.protocol.hand_off_messages import HandOffSettings
 
 SETTINGS_VARIABLE = "BACKFILL_SETTINGS"
 """The environment variable that holds the settings as JSON."""

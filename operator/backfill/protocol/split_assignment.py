@@ -15,8 +15,8 @@ from backfill.api.field_types import InputName, Name, PlanId
 from backfill.api.quantities import Time
 from backfill.api.spec import MOST_OUTPUTS, MOST_SOURCES
 from backfill.api.status import ChangingMode, Comparison, ExecutionReason, HowRun
-from backfill.protocol.bounded import Count, QueryName, Seconds
-from backfill.protocol.hand_off import HandOffReport, LiveReport
+from backfill.protocol.bounded_fields import Count, QueryName, Seconds
+from backfill.protocol.hand_off_messages import HandOffReport, LiveReport
 
 ASSIGNMENT_FILE = "assignment.json"
 """File with the spec, in the channel's directory of a run on one machine."""

@@ -5,13 +5,13 @@ imported a second time.
 import os
 import sys
 
-from backfill.protocol.hand_off import LIVE_SETTINGS_VARIABLE
+from backfill.protocol.hand_off_messages import LIVE_SETTINGS_VARIABLE
 from backfill.runtime.mounted_catalogs import publish_catalogs
 
 
 def _main() -> int:
     if LIVE_SETTINGS_VARIABLE in os.environ:
-        from backfill.runtime.live.launch import main as main_of_live_application
+        from backfill.runtime.live.live_launch import main as main_of_live_application
 
         main_of_live_application()
         return 0

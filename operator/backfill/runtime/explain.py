@@ -12,13 +12,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from backfill.protocol.atomic_files import replace_file
 from backfill.protocol.explanation import EXPLANATION_FILE, ExplainedQuery, Explanation
-from backfill.runtime.batch.overlap import compared_columns
-from backfill.runtime.batch.prepare import traits
+from backfill.runtime.batch.overlap_check import compared_columns
+from backfill.runtime.batch.prepare_query import traits
 from backfill.runtime.batch.straight_json import without_json
 from backfill.runtime.catalyst import analyzed
 from backfill.runtime.launch import log_to_stderr, prepare, run_application
 from backfill.runtime.queries.logical_plan import columns_used_by, drops_within_watermark
-from backfill.runtime.queries.run import FINISHED, Run, StartedQuery, unsupported
+from backfill.runtime.queries.run_state import FINISHED, Run, StartedQuery, unsupported
 from backfill.runtime.queries.tracker import Traits
 from backfill.runtime.settings import settings_from_environment
 from backfill.runtime.switching.install import install

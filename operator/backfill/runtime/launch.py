@@ -20,18 +20,18 @@ from backfill.planning.plan import read_header
 from backfill.protocol.driver_settings import CLUSTER_CHANNEL
 from backfill.runtime.agent.agent import Agent
 from backfill.runtime.agent.channel import Channel, DirectoryChannel
+from backfill.runtime.agent.graceful_stop import GracefulSignals
 from backfill.runtime.agent.kubernetes_channel import REQUESTS, KubernetesChannel
-from backfill.runtime.agent.signals import GracefulSignals
-from backfill.runtime.changes.newest import keep_newest_rows
-from backfill.runtime.comparison.outputs import compare_outputs
+from backfill.runtime.changes.newest_rows import keep_newest_rows
+from backfill.runtime.comparison.compare_outputs import compare_outputs
 from backfill.runtime.hand_off.hand_over import hand_over
 from backfill.runtime.main_program import run_program
-from backfill.runtime.queries.causes import cause_of
-from backfill.runtime.queries.closing import close_query
-from backfill.runtime.queries.run import Outcome, ProgramRun, Run, failed, unsupported
+from backfill.runtime.queries.failure_causes import cause_of
+from backfill.runtime.queries.query_end import close_query
+from backfill.runtime.queries.run_state import Outcome, ProgramRun, Run, failed, unsupported
 from backfill.runtime.queries.tracker import Tracker
 from backfill.runtime.settings import RuntimeSettings, settings_from_environment
-from backfill.runtime.source.reading import count_rows
+from backfill.runtime.source.split_reading import count_rows
 from backfill.runtime.switching.install import install
 
 _END_GRACE_SECONDS = 30.0

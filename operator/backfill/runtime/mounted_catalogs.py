@@ -10,7 +10,7 @@ import os
 from collections.abc import MutableMapping
 from pathlib import Path
 
-from backfill.api.catalogs import CATALOGS_VARIABLE, catalog_variables, mounted_catalogs
+from backfill.api.catalog_properties import CATALOGS_VARIABLE, catalog_variables, mounted_catalogs
 
 
 def publish_catalogs(environment: MutableMapping[str, str] = os.environ) -> None:

@@ -31,12 +31,12 @@ from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.api.output import Output
 from backfill.api.spec import Window
 from backfill.iceberg.catalogs import open_catalog
-from backfill.iceberg.tables import Catalogs
-from backfill.outputs.columns import fit, mismatches, only, zone_mismatches
+from backfill.iceberg.open_tables import Catalogs
+from backfill.outputs.column_conversion import fit, mismatches, only, zone_mismatches
 from backfill.outputs.data_files import DataFileWriter, layout
-from backfill.outputs.result import Result
+from backfill.outputs.result_names import Result
 from backfill.outputs.staging import Staged, StagedBatch, read_staged, stage_batch
-from backfill.outputs.window import Stretch, WindowRows, window_rows
+from backfill.outputs.window_rows import Stretch, WindowRows, window_rows
 from backfill.runtime.session_conf import session_zone
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.long_lived import exempt_from_collection

@@ -7,11 +7,11 @@ import threading
 from pathlib import Path
 
 from backfill.api.errors import BackfillError
-from backfill.iceberg.listing import KnownTables
+from backfill.iceberg.table_listing import KnownTables
 from backfill.protocol.atomic_files import replace_file
-from backfill.protocol.survey import SURVEY_FILE, Survey
+from backfill.protocol.survey_result import SURVEY_FILE, Survey
 from backfill.runtime.launch import log_to_stderr, run_application
-from backfill.runtime.queries.run import FINISHED, ProgramRun
+from backfill.runtime.queries.run_state import FINISHED, ProgramRun
 from backfill.runtime.settings import settings_from_environment
 from backfill.runtime.surveying.queries import Surveyed, SurveyedProgram, SurveyingWriter
 from backfill.runtime.surveying.streams import FoundInputs, SurveyedTables, SurveyingReader

@@ -17,7 +17,7 @@ from backfill.runtime.source.long_lived import exempt_from_collection
 
 _TASKS = "pyspark.worker"
 """What processes of tasks run. Others, which plan the reading of a source, need less."""
-_LOADED = (_TASKS, "backfill.runtime.source.reading", "backfill.runtime.batch.writing")
+_LOADED = (_TASKS, "backfill.runtime.source.split_reading", "backfill.runtime.batch.span_writing")
 
 
 def main(runs: str) -> None:

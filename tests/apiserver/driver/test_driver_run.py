@@ -14,7 +14,7 @@ from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.workspace import Workspace
 from backfill.runtime.agent.agent import Agent
 from backfill.runtime.launch import prepare
-from backfill.runtime.queries.run import FINISHED, Run
+from backfill.runtime.queries.run_state import FINISHED, Run
 from backfill.runtime.queries.tracker import Tracker
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.release_file import read_release, release_path

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.utils.config import Config
 
-from backfill.api.catalogs import GivenCatalog, catalog_variables, mounted_catalogs
+from backfill.api.catalog_properties import GivenCatalog, catalog_variables, mounted_catalogs
 
 PROPERTIES = {
     "uri": "https://catalog:8181/v1?a=b",

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from backfill.protocol.hand_off import HandOffSource
+from backfill.protocol.hand_off_messages import HandOffSource
 
 
 def test_offsets_are_those_of_numbered_partitions() -> None:

@@ -11,14 +11,14 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from backfill.api.base import Message, printable
-from backfill.api.catalogs import GivenCatalog
+from backfill.api.catalog_properties import GivenCatalog
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem
 from backfill.api.field_types import TableName
 from backfill.api.redaction import RedactedText, redact, redactor
 from backfill.api.status import Comparison
 from backfill.controller.manager.log_format import JsonFormatter, TextFormatter
 from backfill.protocol.explanation import Explanation
-from backfill.protocol.survey import Survey
+from backfill.protocol.survey_result import Survey
 
 pytestmark = pytest.mark.hostile
 

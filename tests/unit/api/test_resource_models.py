@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from pydantic import BaseModel
 
-from backfill.api.application import Application
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition, set_condition
 from backfill.api.errors import InvalidManifest, InvalidPlanInput, Problem
 from backfill.api.manifests.problems import read_json
 from backfill.api.quantities import parse_time
+from backfill.api.spark_application import Application
 from backfill.api.status import Attempt, BackfillStatus
 from backfill.crd.schema import described
 from backfill.protocol.split_assignment import SplitAssignment

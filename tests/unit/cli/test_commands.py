@@ -8,7 +8,7 @@ from pyiceberg.catalog import Catalog
 
 from backfill.api.errors import Problem
 from backfill.api.status import BackfillStatus
-from backfill.controller.jobs.job import Job
+from backfill.controller.jobs.any_job import Job
 from backfill.controller.local.jobs import Worker
 from local_runs import EVENTS, STEPS, Command, LocalRuns
 

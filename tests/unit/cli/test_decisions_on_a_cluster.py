@@ -12,9 +12,9 @@ from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BackfillError, BadInput
 from backfill.api.status import BackfillStatus, OutputStatus, Verdict
 from backfill.cli.cluster import follow
-from backfill.cli.cluster.decide import approve_one, undo_one
-from backfill.cli.cluster.place import Place
-from backfill.kube.errors import AlreadyExists, Unreachable
+from backfill.cli.cluster.connection import Place
+from backfill.cli.cluster.decision_commands import approve_one, undo_one
+from backfill.kube.request_errors import AlreadyExists, Unreachable
 from situations import backfill, decided, with_condition
 
 RESULT = "0123456789abcdef"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backfill.cli.explain import warnings
+from backfill.cli.explain_queries import warnings
 from backfill.protocol.explanation import ExplainedQuery
 from situations import backfill
 

@@ -14,7 +14,7 @@ from pyiceberg.catalog import Catalog
 
 from backfill.api.errors import BackfillError
 from backfill.api.manifests.backfill_manifest import load_manifests
-from backfill.protocol.survey import Survey, SurveyedColumn, SurveyedInput, SurveyedQuery
+from backfill.protocol.survey_result import Survey, SurveyedColumn, SurveyedInput, SurveyedQuery
 from cases import cases
 from histories import UTC_TIME
 from local_runs import Command, Ended

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from pyiceberg.catalog import Catalog
 
-from backfill.api.application import Application
 from backfill.api.backfill import Backfill
+from backfill.api.spark_application import Application
 from backfill.api.status import BackfillStatus, Cost, Progress
 from backfill.controller.local.store import LocalStore
 from histories import DAY_US, HOUR_US, SECOND_US, times

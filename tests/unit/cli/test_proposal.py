@@ -13,12 +13,12 @@ from backfill.api.manifests.backfill_manifest import load_manifests
 from backfill.api.quantities import format_duration
 from backfill.api.spec import Window
 from backfill.cli.proposal.manifest import About, manifest
+from backfill.cli.proposal.propose import propose
 from backfill.cli.proposal.proposed import Proposal
-from backfill.cli.proposal.tables import propose
-from backfill.cli.proposal.times import times
-from backfill.planning.lateness import ArrivalLags
+from backfill.cli.proposal.proposed_times import times
+from backfill.planning.lateness_sample import ArrivalLags
 from backfill.protocol.explanation import ExplainedQuery
-from backfill.protocol.survey import (
+from backfill.protocol.survey_result import (
     Survey,
     SurveyedColumn,
     SurveyedInput,

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from backfill.api.backfill import Backfill
-from backfill.cli.sample import show_sample
-from backfill.outputs import sample as outputs_sample
-from backfill.outputs.sample import Pair
+from backfill.cli.sample_command import show_sample
+from backfill.outputs import sample_rows as outputs_sample
+from backfill.outputs.sample_rows import Pair
 
 HOSTILE = "[red]x\x1b[2J\u202e"
 

@@ -13,11 +13,11 @@ from backfill.api.hand_off import HandedOverQuery, HandedOverSource, HandOffStat
 from backfill.api.quantities import count
 from backfill.api.status import Attempt, BackfillStatus, OutputStatus, Progress, SourceStatus
 from backfill.cli.pages import details, listing
-from backfill.cli.result import result_line
+from backfill.cli.result_json import result_line
 from backfill.cli.screen import Lines, display, render
 from backfill.cli.text import seconds, size
 from backfill.cli.view import View
-from backfill.planning.progress import PlanningProgress
+from backfill.planning.planning_progress import PlanningProgress
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)

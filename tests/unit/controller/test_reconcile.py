@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from backfill.api.application import Application
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.errors import ConflictError, Problem
+from backfill.api.spark_application import Application
 from backfill.api.spec import BackfillSpec
 from backfill.api.status import BackfillStatus
 from backfill.controller.decisions.deleting import REMOVAL_LIMIT
 from backfill.controller.driver import DriverState, Launch
-from backfill.controller.jobs.job import Job, JobState
-from backfill.controller.jobs.kinds.plan import PlanJob
+from backfill.controller.jobs.any_job import Job, JobState
+from backfill.controller.jobs.kinds.make_plan import PlanJob
 from backfill.controller.local.channel import ControllerChannel
 from backfill.controller.local.plan_headers import StoredPlans
 from backfill.controller.local.store import LocalStore
 from backfill.controller.reconcile import Reconciler
-from backfill.kube.errors import Forbidden
+from backfill.kube.request_errors import Forbidden
 from situations import backfill, planned
 
 APPLICATION = Application(name="app", main_application_file="/app/main.py")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from backfill.api.pods import Scaling
 from backfill.coordination.eta import eta
-from backfill.coordination.executors import Load, executor_target
+from backfill.coordination.executor_target import Load, executor_target
 from backfill.coordination.rate import Rate
 from cases import cases
 

@@ -7,10 +7,10 @@ from simulation import History
 from timelines import MINUTE_US, histories, timeline
 
 from backfill.api.quantities import from_us
-from backfill.coordination.progress import Work, committed_steps, work
 from backfill.coordination.release import release, release_ahead
 from backfill.coordination.timeline import Timeline
 from backfill.coordination.watermarks import watermarks
+from backfill.coordination.work_progress import Work, committed_steps, work
 from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
 from cases import cases
 

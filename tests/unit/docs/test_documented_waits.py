@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from backfill.controller.cluster.job_pods.manifests import LONGEST_SECONDS
+from backfill.controller.cluster.job_pods.pod_manifests import LONGEST_SECONDS
 from backfill.controller.cluster.job_pods.runner import START_SECONDS
 from backfill.controller.decisions import attempts, planning
 from backfill.controller.decisions import deleting as removing

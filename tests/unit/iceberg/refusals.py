@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from backfill.api.errors import BadInput
-from backfill.controller.jobs.job import JobState
+from backfill.controller.jobs.any_job import JobState
 
 
 def refusals(state: JobState, catalogs: Iterable[str]) -> dict[str, str]:

@@ -15,11 +15,11 @@ import pytest
 from pyiceberg.table import Table
 from refusals import refusals
 
-from backfill.api.catalogs import GivenCatalog
+from backfill.api.catalog_properties import GivenCatalog
 from backfill.controller.jobs.pool import JobPool
-from backfill.iceberg.addresses import AddressRules, refused_name
+from backfill.iceberg.allowed_addresses import AddressRules, refused_name
 from backfill.iceberg.connections import server_problem
-from backfill.iceberg.properties import refused
+from backfill.iceberg.untrusted_properties import refused
 from hostile_catalog import hostile_catalog
 from hostile_server import answering, hostile_server
 from table_jobs import Clicks, ended
@@ -378,7 +378,7 @@ def test_a_catalog_of_the_operators_own_may_be_on_its_loopback(
 _REBINDING = """
 import json, socket, sys
 from ipaddress import ip_network
-from backfill.api.catalogs import GivenCatalog
+from backfill.api.catalog_properties import GivenCatalog
 from backfill.iceberg.connections import watch_connections
 from backfill.iceberg.catalogs import open_catalog, work_for_others
 order, said = json.load(sys.stdin), {}

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
-from backfill.api.catalogs import GivenCatalog
+from backfill.api.catalog_properties import GivenCatalog
 from backfill.api.errors import BadInput
 from backfill.controller.jobs.pool import JobPool
 from hostile_catalog import hostile_catalog
@@ -201,7 +201,7 @@ _IMPATIENT = """
 import json, re, sys, time
 from ipaddress import ip_network
 from pathlib import Path
-from backfill.api.catalogs import GivenCatalog
+from backfill.api.catalog_properties import GivenCatalog
 from backfill.iceberg import answers
 from backfill.iceberg.catalogs import open_catalog, work_for_others
 answers.CONNECT_SECONDS, answers.SILENT_SECONDS, answers.ANSWER_SECONDS, answers.MOST_ANSWER_BYTES = 1.0, 1.0, 2.0, 16 * 2**20

@@ -18,9 +18,9 @@ from pyiceberg.table import Table
 from refusals import refusals
 
 import backfill
-from backfill.api.catalogs import GivenCatalog
+from backfill.api.catalog_properties import GivenCatalog
 from backfill.controller.jobs.pool import JobPool
-from backfill.iceberg.properties import refused
+from backfill.iceberg.untrusted_properties import refused
 from hostile_catalog import HostileCatalog, hostile_catalog
 from table_jobs import LOOPBACK, Clicks, ended
 from waiting import PATIENCE_SECONDS
@@ -388,7 +388,7 @@ _READ = """
 import json, sys
 from ipaddress import ip_network
 from pathlib import Path
-from backfill.api.catalogs import GivenCatalog
+from backfill.api.catalog_properties import GivenCatalog
 from backfill.iceberg.catalogs import open_catalog, work_for_others
 order, said = json.load(sys.stdin), {}
 given = {name: GivenCatalog(properties) for name, properties in order["catalogs"].items()}

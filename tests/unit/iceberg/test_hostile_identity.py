@@ -12,13 +12,13 @@ import pytest
 from pyiceberg.table import Table
 from refusals import refusals
 
-from backfill.api.catalogs import GivenCatalog
+from backfill.api.catalog_properties import GivenCatalog
 from backfill.api.errors import BadInput
-from backfill.controller.jobs.job import JobState
+from backfill.controller.jobs.any_job import JobState
 from backfill.controller.jobs.pool import JobPool
 from backfill.controller.jobs.process import Confinement, _environment
-from backfill.iceberg.identity import needed_for_catalog, needed_for_files
-from backfill.iceberg.properties import refused
+from backfill.iceberg.required_credentials import needed_for_catalog, needed_for_files
+from backfill.iceberg.untrusted_properties import refused
 from cases import cases
 from hostile_catalog import HostileCatalog, hostile_catalog
 from hostile_server import HostileServer, answering, hostile_server

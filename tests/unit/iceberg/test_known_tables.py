@@ -3,7 +3,7 @@
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
-from backfill.iceberg.listing import KnownTables
+from backfill.iceberg.table_listing import KnownTables
 
 
 def test_a_name_without_its_catalog_is_found_but_a_full_name_counts_first(lake: Catalog) -> None:

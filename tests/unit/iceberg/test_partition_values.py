@@ -5,7 +5,7 @@ from datetime import date
 from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, LongType, NestedField, StringType
 
-from backfill.iceberg.values import partition_text, partition_values
+from backfill.iceberg.missing_columns import partition_text, partition_values
 
 ALL = Schema(
     NestedField(1, "region", StringType()),

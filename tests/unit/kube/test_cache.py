@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill.kube.cache import Cache, labelled_key, own_key
-from backfill.kube.names import BACKFILL_LABEL
+from backfill.kube.object_names import BACKFILL_LABEL
 
 KEY = ("streaming", "july")
 

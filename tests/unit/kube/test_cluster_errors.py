@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from backfill.api.errors import ConflictError
-from backfill.kube.errors import (
+from backfill.kube.request_errors import (
     AlreadyExists,
     Denied,
     Expired,

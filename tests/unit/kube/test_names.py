@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill.kube.names import child_name
+from backfill.kube.object_names import child_name
 
 NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
 ATTEMPTS = st.integers(1, 999_999)

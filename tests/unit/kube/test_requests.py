@@ -10,7 +10,7 @@ import pytest
 from kubernetes.client import Configuration
 
 from backfill.kube.client import Cluster
-from backfill.kube.errors import Unreachable
+from backfill.kube.request_errors import Unreachable
 from backfill.kube.resources import POD
 from backfill.kube.transport import RequestOptions
 

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 
 from backfill.api.errors import CanNotPublish, ResultLost, RunFailed
 from backfill.outputs.cleanup import remove_orphans
-from backfill.outputs.publish import publish
+from backfill.outputs.publication import publish
 from backfill.outputs.staging import Staged, keep_newest, read_staged, staged_files
 from staged import (
     HOUR_US,

@@ -26,8 +26,8 @@ from backfill.api.errors import CanNotPublish
 from backfill.api.output import Output, PublishMode
 from backfill.api.source import Source
 from backfill.api.spec import Window
-from backfill.outputs.publish import publish
-from backfill.outputs.tables import check_outputs
+from backfill.outputs.output_tables import check_outputs
+from backfill.outputs.publication import publish
 from staged import (
     COLUMNS,
     DAY_US,

@@ -12,11 +12,11 @@ from pyiceberg.table import Table
 
 from backfill.api.errors import BackfillError
 from backfill.api.output import PublishMode
-from backfill.outputs import references
+from backfill.outputs import referenced_files
 from backfill.outputs.cleanup import discard, discard_earlier, remove_orphans
-from backfill.outputs.publish import publish
+from backfill.outputs.output_tables import check_outputs
+from backfill.outputs.publication import publish
 from backfill.outputs.staging import keep_newest, staged_files
-from backfill.outputs.tables import check_outputs
 from staged import (
     DAY_US,
     HOUR_US,
@@ -259,12 +259,12 @@ def test_rows_added_by_hand_while_the_table_is_read_stay(
     staged, other, read = (
         staged_files(table.refresh(), RESULT),
         load_catalog("lake").load_table("raw.out"),
-        references.live_files,
+        referenced_files.live_files,
     )
 
     def read_slowly(of: Table, manifest: ManifestFile) -> list[str]:
         if RESULT.branch not in other.refresh().metadata.refs:
-            monkeypatch.setattr(references, "live_files", read)
+            monkeypatch.setattr(referenced_files, "live_files", read)
             other.add_files([file.file_path for file in staged])
         return list(read(of, manifest))
 
@@ -274,7 +274,7 @@ def test_rows_added_by_hand_while_the_table_is_read_stay(
         table,
         after=lambda: other.refresh().append(rows_of([(31, 3 * DAY_US)], "production")),
     )
-    monkeypatch.setattr(references, "live_files", read_slowly)
+    monkeypatch.setattr(referenced_files, "live_files", read_slowly)
     discard(TABLE, [RESULT], [base])
     assert set(expected(NEW, "backfill")) <= set(content(table))
 

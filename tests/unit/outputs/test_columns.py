@@ -27,7 +27,7 @@ from pyiceberg.types import (
 )
 
 from backfill.api.errors import BackfillError
-from backfill.outputs.columns import fit, mismatches, zone_mismatches
+from backfill.outputs.column_conversion import fit, mismatches, zone_mismatches
 from cases import cases
 
 NEW_YORK = pa.timestamp("us", tz="America/New_York")

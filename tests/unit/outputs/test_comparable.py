@@ -21,7 +21,7 @@ from pyiceberg.types import (
 )
 
 from backfill.api.output import Output
-from backfill.outputs.comparable import check_columns, check_comparison, compared_schema
+from backfill.outputs.comparable_outputs import check_columns, check_comparison, compared_schema
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType()),

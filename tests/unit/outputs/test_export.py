@@ -33,9 +33,9 @@ from backfill.outputs.export import (
     export,
     is_exported,
 )
-from backfill.outputs.files import OwnDirectory
-from backfill.outputs.result import Result
-from backfill.outputs.tables import check_outputs
+from backfill.outputs.output_tables import check_outputs
+from backfill.outputs.result_names import Result
+from backfill.outputs.stored_files import OwnDirectory
 from cases import cases
 from staged import (
     COLUMNS,

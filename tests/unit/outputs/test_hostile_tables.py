@@ -11,9 +11,9 @@ from pyiceberg.table import Table
 
 from backfill.api.errors import BackfillError, InvalidPlanInput
 from backfill.outputs.cleanup import discard, discard_earlier, remove_orphans
-from backfill.outputs.files import OwnDirectory
-from backfill.outputs.publish import publish
+from backfill.outputs.publication import publish
 from backfill.outputs.staging import StagedBatch, remove_unused_metadata, stage_batch
+from backfill.outputs.stored_files import OwnDirectory
 from staged import RESULT, TABLE, WINDOW, make_table, output, rows_of, stage, write_files
 
 pytestmark = pytest.mark.hostile

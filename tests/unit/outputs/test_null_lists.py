@@ -21,7 +21,7 @@ from pyiceberg.types import (
     StructType,
 )
 
-from backfill.outputs.publish import publish
+from backfill.outputs.publication import publish
 from iceberg_tables import commit_files, parquet_file
 from staged import COLUMNS, DAY_START_US, DAY_US, RESULT, WINDOW, make_table, output, stage_rows
 

@@ -9,9 +9,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
 from backfill.api.output import PublishMode
-from backfill.outputs.publish import publish
+from backfill.outputs.publication import publish
 from backfill.outputs.staging import summary_of
-from backfill.outputs.undo import Undo
+from backfill.outputs.undo_publication import Undo
 from staged import (
     DAY_US,
     HOUR_US,

@@ -14,10 +14,10 @@ from backfill.api.output import PublishMode
 from backfill.api.quantities import from_us
 from backfill.api.spec import Window
 from backfill.outputs.cleanup import discard
-from backfill.outputs.publish import publish
+from backfill.outputs.publication import publish
 from backfill.outputs.repeated_appends import doubled_appends
-from backfill.outputs.result import Result
-from backfill.outputs.undo import Undo
+from backfill.outputs.result_names import Result
+from backfill.outputs.undo_publication import Undo
 from staged import (
     DAY_START_US,
     DAY_US,

@@ -24,7 +24,7 @@ from pyiceberg.types import (
 
 from backfill.api.quantities import from_us
 from backfill.api.spec import Window
-from backfill.outputs.publish import publish
+from backfill.outputs.publication import publish
 from backfill.outputs.staging import Staged, read_staged, staged_files
 from iceberg_tables import catalog_properties, sqlite_catalog
 from staged import DAY_START_US, DAY_US, HOUR_US, RESULT, make_table, output, stage_rows
@@ -97,7 +97,7 @@ def _lake(directory: Path, patch: pytest.MonkeyPatch) -> Catalog:
     catalog.create_namespace("raw")
     properties = catalog_properties(directory)
     patch.setattr(
-        "backfill.iceberg.tables.open_catalog", lambda name: type(catalog)(name, **properties)
+        "backfill.iceberg.open_tables.open_catalog", lambda name: type(catalog)(name, **properties)
     )
     return catalog
 

@@ -16,8 +16,8 @@ from pyiceberg.types import DateType, DoubleType, MapType, NestedField, StringTy
 
 from backfill.api.errors import BackfillError, BadInput
 from backfill.api.output import Output
-from backfill.outputs.publish import publish
-from backfill.outputs.sample import Pair, sample
+from backfill.outputs.publication import publish
+from backfill.outputs.sample_rows import Pair, sample
 from iceberg_tables import commit_files, data_file
 from staged import (
     COLUMNS,

@@ -12,7 +12,7 @@ from backfill.api.output import PublishMode
 from backfill.controller.jobs.kinds.discard import DiscardJob
 from backfill.controller.jobs.kinds.settle import SettleJob, Totals
 from backfill.controller.jobs.staged_outputs import StagedOutput
-from backfill.outputs.publish import publish
+from backfill.outputs.publication import publish
 from backfill.planning.workspace import Workspace
 from staged import COLUMNS, HOUR_US, RESULT, WINDOW, make_table, output, rows_of, stage
 from table_jobs import clicks_spec

@@ -21,10 +21,10 @@ from backfill.api.errors import CanNotUndo
 from backfill.api.output import PublishMode
 from backfill.api.spec import Window
 from backfill.outputs.commits import commit
-from backfill.outputs.publish import publish
-from backfill.outputs.result import Result
+from backfill.outputs.publication import publish
+from backfill.outputs.result_names import Result
 from backfill.outputs.staging import summary_of
-from backfill.outputs.undo import Undo
+from backfill.outputs.undo_publication import Undo
 from iceberg_tables import commit_files, commit_manifests, data_file, parquet_file
 from staged import (
     DAY_US,

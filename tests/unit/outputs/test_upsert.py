@@ -16,10 +16,10 @@ from pyiceberg.types import (
 
 from backfill.api.errors import BadInput, CanNotPublish, PublishConflict
 from backfill.api.output import PublishMode
-from backfill.outputs.publish import check_publishable, publish
-from backfill.outputs.tables import check_outputs
-from backfill.outputs.undo import Undo
-from backfill.outputs.upserted import _KeySet
+from backfill.outputs.output_tables import check_outputs
+from backfill.outputs.publication import check_publishable, publish
+from backfill.outputs.undo_publication import Undo
+from backfill.outputs.upserted_rows import _KeySet
 from staged import (
     DAY_US,
     HOUR_US,

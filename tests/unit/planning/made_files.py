@@ -12,9 +12,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, TimestamptzType
 
 from backfill.api.spec import OrderingPolicy
-from backfill.planning.files import PartitionValues, SourceFiles, timestamp_column
 from backfill.planning.plan import InputCheck, PlanInputs, SourceInput
-from backfill.planning.reading import ReadSources
+from backfill.planning.source_files import PartitionValues, SourceFiles, timestamp_column
+from backfill.planning.source_metadata import ReadSources
 
 Groups = Sequence[Sequence[int | None]]
 """A file: the timestamps of the rows of each of its row groups, in microseconds."""

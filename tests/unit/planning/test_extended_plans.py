@@ -13,7 +13,6 @@ from pyiceberg.types import StringType
 
 from backfill.api.errors import NotExtended
 from backfill.api.spec import BackfillSpec
-from backfill.planning.extending import extend_plan
 from backfill.planning.plan import (
     PlanHeader,
     plan_directory,
@@ -21,11 +20,12 @@ from backfill.planning.plan import (
     read_splits_of_steps,
     read_step_bounds,
 )
+from backfill.planning.plan_extension import extend_plan
 from backfill.planning.planner import make_plan, release_snapshots, verify_files
 from backfill.planning.recorded_offsets import offsets_file, starts_file
-from backfill.planning.rows.table import load_source_table
+from backfill.planning.rows.pinned_table import load_source_table
 from backfill.planning.workspace import Workspace
-from backfill.runtime.source.reading import read_split
+from backfill.runtime.source.split_reading import read_split
 from compacting import compact
 
 ROWS = pa.schema(

@@ -10,8 +10,8 @@ from pyarrow import fs
 from pydantic import TypeAdapter, ValidationError
 
 from backfill.api.field_types import DirectoryUri
-from backfill.api.locations import is_below
 from backfill.api.status import BackfillStatus
+from backfill.api.workspace_locations import is_below
 from backfill.controller.jobs.kinds.discard import DiscardJob
 from backfill.planning import workspace as workspace_module
 from backfill.planning.workspace import Workspace
@@ -87,7 +87,7 @@ def test_what_is_removed_must_end_as_the_backfills_own_path_does(
     """Whatever a library makes of a URI, and whatever somebody wrote into a status."""
     (tmp_path / "lake" / "prod" / "team-b" / "plans").mkdir(parents=True)
     monkeypatch.setattr(
-        "backfill.iceberg.storage.open_store",
+        "backfill.iceberg.object_stores.open_store",
         lambda *_: fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()),
     )
     elsewhere = DiscardJob.of(backfill(BackfillStatus(workspace="s3://lake/prod/team-b"))).workspace

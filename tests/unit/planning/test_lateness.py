@@ -8,8 +8,8 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from backfill.api.spec import Window
-from backfill.planning import lateness
-from backfill.planning.lateness import ArrivalLags, measure_lags
+from backfill.planning import lateness_sample
+from backfill.planning.lateness_sample import ArrivalLags, measure_lags
 from histories import DAY_US, HOUR_US, SECOND_US, UTC_TIME, times
 
 START = datetime(2024, 3, 1, tzinfo=UTC)
@@ -44,8 +44,8 @@ def test_the_lags_are_those_of_rows_that_arrived_in_the_window(lake: Catalog) ->
 def test_only_a_sample_of_files_and_rows_is_read(
     lake: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lateness, "MOST_FILES", 3)
-    monkeypatch.setattr(lateness, "MOST_ROWS", 30)
+    monkeypatch.setattr(lateness_sample, "MOST_FILES", 3)
+    monkeypatch.setattr(lateness_sample, "MOST_ROWS", 30)
     at = np.arange(DAY_US + HOUR_US, DAY_US + 2 * HOUR_US, 10 * SECOND_US)
     table = lake.create_table("raw.clicks", rows(at, at * 0).schema)
     for part in np.array_split(at, 6):

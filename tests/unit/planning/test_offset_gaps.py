@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from backfill.planning.offsets import NO_BOUNDS, Offsets, check_offsets, in_words
+from backfill.planning.missing_offsets import NO_BOUNDS, Offsets, check_offsets, in_words
 from backfill.planning.partition_files import Continuous, Gap
 
 File = tuple[int, int, int, int, int]

@@ -5,7 +5,7 @@ from made_files import made_inputs
 
 from backfill.api.errors import BackfillError
 from backfill.api.spec import OrderingPolicy
-from backfill.planning.ordering import check_promises, step_limits
+from backfill.planning.ordering_policies import check_promises, step_limits
 from backfill.planning.plan import Proof
 from backfill.planning.steps import ANY_REACH_US
 from cases import cases

@@ -32,7 +32,7 @@ from pyiceberg.types import (
 
 from backfill.api.quantities import format_time, from_us
 from backfill.planning.planner import make_plan
-from backfill.planning.progress import PlanningProgress
+from backfill.planning.planning_progress import PlanningProgress
 from backfill.planning.workspace import Workspace
 from iceberg_tables import commit_files, metrics, parquet_file, partition_of
 

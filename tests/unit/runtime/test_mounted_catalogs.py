@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from backfill.api.catalogs import CATALOGS_VARIABLE
+from backfill.api.catalog_properties import CATALOGS_VARIABLE
 from backfill.controller.children.launcher import launcher_config_map
 from backfill.iceberg.catalogs import catalog_properties
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE

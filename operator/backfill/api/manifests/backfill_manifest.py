@@ -6,19 +6,24 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
-from backfill.api.application import Application, application_name, metadata_of, read_application
 from backfill.api.backfill import API_VERSION, KIND, Backfill
 from backfill.api.base import Model
-from backfill.api.changes import spec_difference
 from backfill.api.errors import BadInput, InvalidManifest, Problem
+from backfill.api.forbidden_changes import spec_difference
 from backfill.api.hand_off import HandOff
 from backfill.api.manifests.documents import Document, read_documents
 from backfill.api.manifests.parts import SpecParts
 from backfill.api.manifests.problems import did_you_mean, problems_of, read_json
-from backfill.api.manifests.rules import check_parts, check_spec
+from backfill.api.manifests.spec_rules import check_parts, check_spec
 from backfill.api.output import Output
 from backfill.api.quantities import parse_duration, to_us
 from backfill.api.source import Source
+from backfill.api.spark_application import (
+    Application,
+    application_name,
+    metadata_of,
+    read_application,
+)
 from backfill.api.spec import BackfillSpec, CatalogRef, Ordering, Window
 from backfill.api.static_table import StaticTable
 

@@ -16,9 +16,9 @@ from backfill.api.field_types import (
     NAME_PATTERN,
     TABLE_NAME_PATTERN,
 )
-from backfill.api.locations import LOCATION_FORM, LOCATION_PATTERN
 from backfill.api.output import PERCENTAGE_PATTERN
 from backfill.api.pods import MEMORY_PATTERN
+from backfill.api.workspace_locations import LOCATION_FORM, LOCATION_PATTERN
 
 Location = Sequence[int | str]
 _Model = TypeVar("_Model", bound=BaseModel)

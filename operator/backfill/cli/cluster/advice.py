@@ -7,7 +7,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
 from backfill.api.quantities import parse_time
 from backfill.api.remedies import remedy
-from backfill.cli.cluster.place import Place
+from backfill.cli.cluster.connection import Place
 from backfill.cli.ending import exit_status
 from backfill.cli.exit_status import BAD_INPUT, SUCCEEDED
 from backfill.cli.view import has_failed

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backfill import __version__
-from backfill.cli.choice import RULE, ClusterCommands, is_file
-from backfill.cli.cluster.where import (
+from backfill.cli.cluster.cluster_options import (
     ContextName,
     Kubeconfig,
     Namespace,
@@ -19,12 +18,13 @@ from backfill.cli.cluster.where import (
     at_a_place,
     names_at_the_place,
 )
-from backfill.cli.output import Output, SampledOutput, SampledRows
+from backfill.cli.cluster_or_local import RULE, ClusterCommands, is_file
+from backfill.cli.output_formats import Output, SampledOutput, SampledRows
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from backfill.cli.cluster.place import Place
+    from backfill.cli.cluster.connection import Place
 
 
 class Format(StrEnum):
@@ -128,7 +128,7 @@ def list_(
 ) -> None:
     """List Backfills."""
     from backfill.cli.cluster.follow import follow_all
-    from backfill.cli.cluster.status import show_all
+    from backfill.cli.cluster.status_command import show_all
 
     place = where.place()
     show = follow_all if watch else show_all
@@ -146,7 +146,7 @@ def status(
 ) -> None:
     """Show the progress of a Backfill, what happened, and what to do next."""
     from backfill.cli.cluster.follow import follow_one
-    from backfill.cli.cluster.status import show_one
+    from backfill.cli.cluster.status_command import show_one
 
     place, name = where.find(target)
     show = follow_one if watch else show_one
@@ -165,8 +165,8 @@ def plan(
 
     For a FILE, check whether the cluster would accept it; nothing is stored.
     """
-    from backfill.cli.cluster.plan import show_plan
     from backfill.cli.cluster.plan_check import check_file
+    from backfill.cli.cluster.plan_command import show_plan
 
     place, name = where.find(target)
     as_json = output == Output.JSON
@@ -186,7 +186,7 @@ def suspend(
     output: ChangeOption = Output.TEXT,
 ) -> None:
     """Stop a Backfill after the steps in progress. Committed steps are kept."""
-    from backfill.cli.cluster.changes import suspend_one
+    from backfill.cli.cluster.change_commands import suspend_one
 
     _change(suspend_one, *where.find(target), output)
 
@@ -200,7 +200,7 @@ def resume(
     output: ChangeOption = Output.TEXT,
 ) -> None:
     """Continue a Backfill that was suspended or that failed."""
-    from backfill.cli.cluster.changes import resume_one
+    from backfill.cli.cluster.change_commands import resume_one
 
     _change(resume_one, *where.find(target), output)
 
@@ -214,7 +214,7 @@ def retry(
     output: ChangeOption = Output.TEXT,
 ) -> None:
     """Retry a failed Backfill from where it stopped."""
-    from backfill.cli.cluster.changes import retry_one
+    from backfill.cli.cluster.change_commands import retry_one
 
     _change(retry_one, *where.find(target), output)
 
@@ -234,7 +234,7 @@ def approve(
 
     Needs the permission to create BackfillDecisions.
     """
-    from backfill.cli.cluster.decide import approve_one
+    from backfill.cli.cluster.decision_commands import approve_one
 
     _change(partial(approve_one, reason=reason), *where.find(target), output)
 
@@ -255,7 +255,7 @@ def reject(
     The result stays in its branch until the Backfill is removed. Needs the permission to create
     BackfillDecisions.
     """
-    from backfill.cli.cluster.decide import reject_one
+    from backfill.cli.cluster.decision_commands import reject_one
 
     _change(partial(reject_one, reason=reason), *where.find(target), output)
 
@@ -279,7 +279,7 @@ def undo(
     Needs the permission to create BackfillDecisions. With exit status 1 it was not undone; the
     message says why.
     """
-    from backfill.cli.cluster.decide import undo_one
+    from backfill.cli.cluster.decision_commands import undo_one
 
     _change(partial(undo_one, reason=reason, wait=wait), *where.find(target), output)
 
@@ -293,7 +293,7 @@ def report(
     output: PlanOption = Output.TEXT,
 ) -> None:
     """Show how the results of a Backfill compare, and where the report is."""
-    from backfill.cli.report import show_reports
+    from backfill.cli.comparison_reports import show_reports
 
     place, name = where.find(target)
     show_reports(place.find(name), as_json=output == Output.JSON)
@@ -313,7 +313,7 @@ def sample(
 
     Tables are opened from this machine, with its PyIceberg configuration.
     """
-    from backfill.cli.sample import show_sample
+    from backfill.cli.sample_command import show_sample
 
     place, name = where.find(target)
     show_sample(place.find(name), of, rows=rows, as_json=output == Output.JSON)
@@ -333,7 +333,7 @@ def cancel(
     """Delete a Backfill and everything it created, except published data."""
     from rich.console import Console
 
-    from backfill.cli.cluster.changes import cancel_one
+    from backfill.cli.cluster.change_commands import cancel_one
 
     place, name = where.find(target)
     as_json = output == Output.JSON
@@ -403,7 +403,7 @@ def _change(
 ) -> None:
     from rich.console import Console
 
-    from backfill.cli.cluster.status import show_one
+    from backfill.cli.cluster.status_command import show_one
 
     as_json = output == Output.JSON
     change(place, name, Console(stderr=as_json))

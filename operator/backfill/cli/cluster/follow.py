@@ -11,13 +11,13 @@ from rich.live import Live
 
 from backfill.api.backfill import Backfill
 from backfill.cli.cluster.advice import at_rest
-from backfill.cli.cluster.place import Place, read
-from backfill.cli.cluster.status import page, print_document, readable, table
+from backfill.cli.cluster.connection import Place, read
+from backfill.cli.cluster.status_command import page, print_document, readable, table
 from backfill.cli.ending import exit_status
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.screen import Lines
 from backfill.cli.view import View
-from backfill.kube.errors import Unreachable
+from backfill.kube.request_errors import Unreachable
 
 _ONE_SECONDS = 1.0
 _ALL_SECONDS = 3.0

@@ -8,12 +8,12 @@ from rich.console import Console
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.api.status import Attempt
-from backfill.cli.cluster.place import Place
+from backfill.cli.cluster.connection import Place
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.controller.children.driver_state import driver_state
 from backfill.controller.children.pod_template import container_name
-from backfill.kube.errors import NotFound, Refused
-from backfill.kube.names import attempt_labels
+from backfill.kube.object_names import attempt_labels
+from backfill.kube.request_errors import NotFound, Refused
 from backfill.kube.resources import POD, Manifest
 
 _POLL_SECONDS = 1.0

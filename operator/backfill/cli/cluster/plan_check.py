@@ -6,19 +6,19 @@ from pathlib import Path
 from rich.console import Console
 
 from backfill.api.backfill import Backfill
-from backfill.api.changes import spec_difference
 from backfill.api.errors import BadInput, Problem
+from backfill.api.forbidden_changes import spec_difference
 from backfill.api.manifests.backfill_manifest import ForCluster, load_for_cluster
 from backfill.api.quantities import count, format_time
 from backfill.api.spec import LIVE
-from backfill.cli.cluster.place import OPERATORS_WORKSPACE, Place
+from backfill.cli.cluster.connection import OPERATORS_WORKSPACE, Place
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.text import moment, seconds
 from backfill.cli.view import View
-from backfill.controller.children.manifests import child_problems
+from backfill.controller.children.child_manifests import child_problems
 from backfill.controller.cluster.production import read_production
-from backfill.kube.errors import AlreadyExists, NotFound, Refused
-from backfill.kube.names import CLI_MANAGER
+from backfill.kube.object_names import CLI_MANAGER
+from backfill.kube.request_errors import AlreadyExists, NotFound, Refused
 from backfill.kube.resources import BACKFILL
 
 

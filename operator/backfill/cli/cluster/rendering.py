@@ -8,10 +8,10 @@ import yaml
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput, Problem
 from backfill.api.manifests.backfill_manifest import load_for_cluster
-from backfill.cli.choice import is_file
-from backfill.cli.cluster.place import OPERATORS_WORKSPACE, Place
+from backfill.cli.cluster.connection import OPERATORS_WORKSPACE, Place
+from backfill.cli.cluster_or_local import is_file
 from backfill.cli.exit_status import SUCCEEDED
-from backfill.controller.children.manifests import render
+from backfill.controller.children.child_manifests import render
 from backfill.controller.cluster.plan_config_map import application_of
 from backfill.controller.cluster.production import read_production
 from backfill.kube.resources import Manifest

@@ -6,9 +6,9 @@ from pathlib import Path
 import yaml
 from pydantic import JsonValue
 
-from backfill.api.application import application_name
 from backfill.api.errors import BadInput, Problem
 from backfill.api.manifests.documents import Document, read_documents
+from backfill.api.spark_application import application_name
 from backfill.kube.client import Cluster
 from backfill.kube.resources import SPARK_APPLICATION
 

@@ -16,9 +16,9 @@ from backfill.api.base import printable
 from backfill.api.quantities import format_duration, format_time
 from backfill.api.spec import Window
 from backfill.cli.proposal.proposed import Chosen, Proposal, ProposedOutput, ProposedSource
-from backfill.cli.proposal.times import Times, measured
-from backfill.planning.lateness import ArrivalLags
-from backfill.protocol.survey import SurveyedInput, SurveyedQuery
+from backfill.cli.proposal.proposed_times import Times, measured
+from backfill.planning.lateness_sample import ArrivalLags
+from backfill.protocol.survey_result import SurveyedInput, SurveyedQuery
 
 _WIDTH = 100
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*")

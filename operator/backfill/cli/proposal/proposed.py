@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from backfill.protocol.survey import Survey, SurveyedInput, SurveyedQuery
+from backfill.protocol.survey_result import Survey, SurveyedInput, SurveyedQuery
 
 T = TypeVar("T")
 

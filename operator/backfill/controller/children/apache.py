@@ -19,6 +19,12 @@ from backfill.controller.children.dialect import (
     not_scraped,
     pod_labels,
 )
+from backfill.controller.children.inherited_spark_conf import (
+    inherited,
+    live_override_problems,
+    of_another_application,
+    override_problems,
+)
 from backfill.controller.children.injection import (
     inject_catalogs,
     inject_driver,
@@ -26,7 +32,7 @@ from backfill.controller.children.injection import (
     pod_settings,
 )
 from backfill.controller.children.launcher import LAUNCHER_URI
-from backfill.controller.children.live_application import (
+from backfill.controller.children.live_manifests import (
     hand_off_of,
     live_metadata,
     live_settings,
@@ -35,12 +41,6 @@ from backfill.controller.children.merge import merged, part, without
 from backfill.controller.children.pod_template import Role, end_with_spark, spark_container
 from backfill.controller.children.program import Program, program_problems
 from backfill.controller.children.sizing import Sizing
-from backfill.controller.children.spark_conf import (
-    inherited,
-    live_override_problems,
-    of_another_application,
-    override_problems,
-)
 from backfill.controller.driver import Launch
 from backfill.kube.resources import Manifest, Resource
 

@@ -9,7 +9,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
 from backfill.controller.children.sizing import Sizing
 from backfill.controller.driver import Launch
-from backfill.kube.names import UID_LABEL, attempt_labels, child_name, owner_reference
+from backfill.kube.object_names import UID_LABEL, attempt_labels, child_name, owner_reference
 from backfill.kube.resources import Manifest, Resource
 
 NOT_INHERITED: Final = "backfill.dev/not-inherited"

@@ -11,7 +11,7 @@ from backfill.api.quantities import parse_time
 from backfill.controller.children.dialect import ChildState
 from backfill.controller.children.pod_template import container_name
 from backfill.controller.driver import DriverState
-from backfill.kube.errors import QUOTA
+from backfill.kube.request_errors import QUOTA
 from backfill.kube.resources import Manifest
 
 _MOST_MESSAGE = 600

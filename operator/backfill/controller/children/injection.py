@@ -5,16 +5,16 @@ scratch directory.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from backfill.api.catalogs import CATALOGS_DIRECTORY, CATALOGS_VARIABLE
+from backfill.api.catalog_properties import CATALOGS_DIRECTORY, CATALOGS_VARIABLE
 from backfill.api.spec import CatalogRef
 from backfill.controller.children.launcher import LAUNCHER, LAUNCHER_KEY, LAUNCHER_PATH
 from backfill.controller.children.merge import items, part
 from backfill.controller.children.program import Program
 from backfill.controller.driver import Launch, driver_settings
-from backfill.kube.names import GROUP
+from backfill.kube.object_names import GROUP
 from backfill.kube.resources import Manifest
 from backfill.protocol.driver_settings import CLUSTER_CHANNEL, SETTINGS_VARIABLE, DriverSettings
-from backfill.protocol.hand_off import LIVE_SETTINGS_VARIABLE, LiveSettings
+from backfill.protocol.hand_off_messages import LIVE_SETTINGS_VARIABLE, LiveSettings
 
 LAUNCHER_VOLUME: Final = "backfill-launcher"
 LAUNCHER_ANNOTATION: Final = f"{GROUP}/launcher"

@@ -14,6 +14,13 @@ from backfill.controller.children.dialect import (
     not_scraped,
     pod_labels,
 )
+from backfill.controller.children.inherited_spark_conf import (
+    accepted_by_kubeflow,
+    inherited,
+    live_override_problems,
+    of_another_application,
+    override_problems,
+)
 from backfill.controller.children.injection import (
     inject_catalogs,
     inject_driver,
@@ -21,7 +28,7 @@ from backfill.controller.children.injection import (
     pod_settings,
 )
 from backfill.controller.children.launcher import LAUNCHER_URI
-from backfill.controller.children.live_application import (
+from backfill.controller.children.live_manifests import (
     hand_off_of,
     live_metadata,
     live_pod,
@@ -37,13 +44,6 @@ from backfill.controller.children.pod_template import (
 )
 from backfill.controller.children.program import Program, program_problems
 from backfill.controller.children.sizing import Sizing
-from backfill.controller.children.spark_conf import (
-    accepted_by_kubeflow,
-    inherited,
-    live_override_problems,
-    of_another_application,
-    override_problems,
-)
 from backfill.controller.driver import Launch
 from backfill.kube.resources import SPARK_APPLICATION, Manifest
 

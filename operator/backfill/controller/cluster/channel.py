@@ -10,8 +10,8 @@ from backfill.api.errors import ConflictError
 from backfill.api.manifests.problems import read_json
 from backfill.kube.cache import Cache, owner_uid, uid_of, version_of
 from backfill.kube.client import Cluster
-from backfill.kube.errors import AlreadyExists, NotFound, Refused
-from backfill.kube.names import CONTROLLER_MANAGER, Key, backfill_labels, owner_reference
+from backfill.kube.object_names import CONTROLLER_MANAGER, Key, backfill_labels, owner_reference
+from backfill.kube.request_errors import AlreadyExists, NotFound, Refused
 from backfill.kube.resources import SPLIT_ASSIGNMENT, Manifest
 from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
 

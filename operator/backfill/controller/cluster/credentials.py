@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from backfill.api.backfill import Backfill
-from backfill.api.catalogs import GivenCatalog, mounted_catalogs
+from backfill.api.catalog_properties import GivenCatalog, mounted_catalogs
 from backfill.api.errors import BadInput, Problem
 from backfill.api.spec import BackfillSpec
 from backfill.kube.client import Cluster
-from backfill.kube.errors import Forbidden
+from backfill.kube.request_errors import Forbidden
 from backfill.kube.resources import SECRET
 
 _ONLY: Final = "its keys are the PyIceberg properties of one catalog, such as uri, and nothing else"

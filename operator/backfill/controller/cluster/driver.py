@@ -7,9 +7,9 @@ from itertools import islice
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput, ConflictError, Problem
+from backfill.controller.children.child_manifests import child_manifests, child_problems, dialect
 from backfill.controller.children.dialect import Dialect
 from backfill.controller.children.driver_state import driver_state, has_ended
-from backfill.controller.children.manifests import child_manifests, child_problems, dialect
 from backfill.controller.children.pod_template import container_name
 from backfill.controller.cluster.plan_config_map import application_of
 from backfill.controller.cluster.production import obstacles_of, read_production
@@ -17,20 +17,20 @@ from backfill.controller.decisions.observed import next_attempt_number
 from backfill.controller.driver import DriverState, Launch
 from backfill.kube.cache import Cache, owner_uid, uid_of
 from backfill.kube.client import Cluster
-from backfill.kube.errors import (
+from backfill.kube.object_names import (
+    ATTEMPT_LABEL,
+    CONTROLLER_MANAGER,
+    UID_LABEL,
+    backfill_labels,
+    child_name,
+)
+from backfill.kube.request_errors import (
     AlreadyExists,
     ClusterError,
     Forbidden,
     KindMissing,
     NamespaceEnding,
     Refused,
-)
-from backfill.kube.names import (
-    ATTEMPT_LABEL,
-    CONTROLLER_MANAGER,
-    UID_LABEL,
-    backfill_labels,
-    child_name,
 )
 from backfill.kube.resources import CONFIG_MAP, POD, Manifest, Resource
 

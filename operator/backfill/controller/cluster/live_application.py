@@ -6,15 +6,21 @@ from typing import Final, Literal
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import ConflictError, Problem
+from backfill.controller.children.child_manifests import dialect
 from backfill.controller.children.dialect import ChildState
-from backfill.controller.children.manifests import dialect
 from backfill.controller.cluster.plan_config_map import application_of
 from backfill.controller.cluster.production import name_taken
 from backfill.controller.driver import DriverState
 from backfill.kube.cache import Cache
 from backfill.kube.client import Cluster
-from backfill.kube.errors import AlreadyExists, Forbidden, KindMissing, NamespaceEnding, Refused
-from backfill.kube.names import CONTROLLER_MANAGER, UID_LABEL
+from backfill.kube.object_names import CONTROLLER_MANAGER, UID_LABEL
+from backfill.kube.request_errors import (
+    AlreadyExists,
+    Forbidden,
+    KindMissing,
+    NamespaceEnding,
+    Refused,
+)
 from backfill.kube.resources import Manifest, Resource
 
 _LOG = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from backfill.api.quantities import count
 from backfill.controller.cluster.production import read_production
 from backfill.kube.cache import owner_uid
 from backfill.kube.client import Cluster
-from backfill.kube.names import (
+from backfill.kube.object_names import (
     CONTROLLER_MANAGER,
     GROUP,
     MANAGED_BY,
@@ -28,7 +28,7 @@ from backfill.kube.names import (
     backfill_labels,
     owner_reference,
 )
-from backfill.kube.packed import MOST_TEXT, compressed, packed, unpacked
+from backfill.kube.packed_json import MOST_TEXT, compressed, packed, unpacked
 from backfill.kube.resources import CONFIG_MAP, Manifest
 from backfill.planning.plan import HEADER_FILE, PlanHeader, header_digest
 

@@ -5,15 +5,16 @@ from typing import Final
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput, Problem
-from backfill.controller.children.live_application import deploys, name_of_live
-from backfill.controller.children.manifests import (
+from backfill.controller.children.child_manifests import (
     child_manifests,
     child_problems,
     dialect,
     preview_launch,
 )
+from backfill.controller.children.live_manifests import deploys, name_of_live
 from backfill.kube.client import Cluster
-from backfill.kube.errors import (
+from backfill.kube.object_names import CONTROLLER_MANAGER
+from backfill.kube.request_errors import (
     QUOTA,
     AlreadyExists,
     ClusterError,
@@ -23,7 +24,6 @@ from backfill.kube.errors import (
     NamespaceEnding,
     Refused,
 )
-from backfill.kube.names import CONTROLLER_MANAGER
 from backfill.kube.resources import SECRET, SPARK_APPLICATION, Manifest, Resource
 
 _SCHEDULED: Final = Resource(

@@ -16,18 +16,18 @@ from backfill.api.decision import (
     undo_name,
 )
 from backfill.api.errors import BadInput, ConflictError, InvalidManifest, Problem
-from backfill.api.locations import is_below
 from backfill.api.manifests.problems import problems_of, read_json
-from backfill.api.manifests.rules import check_spec
+from backfill.api.manifests.spec_rules import check_spec
 from backfill.api.pods import RunIn
 from backfill.api.quantities import parse_time
 from backfill.api.spec import BackfillSpec
 from backfill.api.status import BackfillStatus, DecisionStatus
-from backfill.controller.decisions.refusal import refused
+from backfill.api.workspace_locations import is_below
+from backfill.controller.decisions.invalid_spec import refused
 from backfill.kube.cache import Cache, uid_of, version_of
 from backfill.kube.client import Cluster
-from backfill.kube.errors import NotFound
-from backfill.kube.names import CONTROLLER_MANAGER, FINALIZER, Key
+from backfill.kube.object_names import CONTROLLER_MANAGER, FINALIZER, Key
+from backfill.kube.request_errors import NotFound
 from backfill.kube.resources import BACKFILL, Manifest
 from backfill.planning.workspace import Workspace
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from backfill.api.status import BackfillStatus
-from backfill.controller.jobs.job import Job
+from backfill.controller.jobs.any_job import Job
 from backfill.protocol.split_assignment import SplitAssignmentSpec
 
 

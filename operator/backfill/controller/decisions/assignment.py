@@ -11,9 +11,9 @@ from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.decisions.validating import with_comparison
 from backfill.coordination.eta import eta
-from backfill.coordination.executors import ExecutorTarget, Load, executor_target
-from backfill.coordination.progress import committed_steps
+from backfill.coordination.executor_target import ExecutorTarget, Load, executor_target
 from backfill.coordination.release import release, release_ahead
+from backfill.coordination.work_progress import committed_steps
 from backfill.protocol.split_assignment import (
     QueryProgress,
     SplitAssignmentSpec,

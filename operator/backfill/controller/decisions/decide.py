@@ -10,9 +10,9 @@ from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.spec import BackfillSpec
 from backfill.api.validation import to_compare
 from backfill.controller.decisions.actions import Decision, Next
-from backfill.controller.decisions.deciding import request_to_undo
 from backfill.controller.decisions.deleting import remove
 from backfill.controller.decisions.finished import rest
+from backfill.controller.decisions.human_decisions import request_to_undo
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.planning import plan
 from backfill.controller.decisions.publishing import publish

@@ -10,8 +10,8 @@ from backfill.controller.decisions.actions import Next, StartLive
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.driver import DriverState
-from backfill.kube.names import live_name
-from backfill.protocol.hand_off import HandOffReport, LiveQuery, LiveReport
+from backfill.kube.object_names import live_name
+from backfill.protocol.hand_off_messages import HandOffReport, LiveQuery, LiveReport
 
 LOOK_SECONDS = 10.0
 """Time between two looks at a live application that is catching up."""

@@ -9,7 +9,7 @@ from backfill.api.status import JobRetry
 from backfill.controller.decisions.actions import CancelJob, Next, StartJob
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
-from backfill.controller.jobs.job import Job, JobState, job_kind
+from backfill.controller.jobs.any_job import Job, JobState, job_kind
 
 PATIENCE = timedelta(minutes=30)
 """How long a job that fails for a temporary reason is retried,

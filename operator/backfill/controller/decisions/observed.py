@@ -10,13 +10,13 @@ from backfill.api.spec import OrderingPolicy
 from backfill.api.status import Attempt, DecisionStatus
 from backfill.controller.decisions.policy import CLUSTER, Policy
 from backfill.controller.driver import DriverState
-from backfill.controller.jobs.job import JobState
-from backfill.coordination.progress import Work, work
+from backfill.controller.jobs.any_job import JobState
 from backfill.coordination.rate import Rate
 from backfill.coordination.timeline import SourceTimeline, Timeline
 from backfill.coordination.watermarks import Watermarks, watermarks
+from backfill.coordination.work_progress import Work, work
 from backfill.planning.plan import PlanHeader
-from backfill.protocol.hand_off import LiveReport
+from backfill.protocol.hand_off_messages import LiveReport
 from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
 
 

@@ -15,9 +15,9 @@ from backfill.controller.decisions.input_wait import awaits, seconds_until_check
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.obstacles import obstructed
-from backfill.controller.decisions.remarks import remarks
+from backfill.controller.decisions.plan_warnings import remarks
 from backfill.controller.decisions.status_draft import Draft, in_lines
-from backfill.controller.jobs.kinds.plan import PlanJob, PlanResult
+from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
 from backfill.controller.jobs.kinds.recover import RecoverJob
 from backfill.planning.plan import PlanHeader
 from backfill.planning.workspace import Workspace

@@ -14,11 +14,11 @@ from backfill.api.quantities import count
 from backfill.api.status import OutputStatus, Verdict
 from backfill.api.validation import falls_short
 from backfill.controller.decisions.actions import CancelJob, Next
-from backfill.controller.decisions.deciding import note_decision
 from backfill.controller.decisions.handing_over import hand_over
+from backfill.controller.decisions.human_decisions import note_decision
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed
-from backfill.controller.decisions.open_results import unreplaced
+from backfill.controller.decisions.open_result_messages import unreplaced
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.decisions.validating import say_validated, validated
 from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult

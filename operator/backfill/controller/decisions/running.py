@@ -14,23 +14,23 @@ from backfill.controller.decisions.actions import (
 )
 from backfill.controller.decisions.assignment import assignment, record_progress
 from backfill.controller.decisions.attempts import end_attempt, react
+from backfill.controller.decisions.execution_messages import how_run
 from backfill.controller.decisions.extending import GOES_ON, complete, extend, held_back
 from backfill.controller.decisions.handing_over import (
     history_remark,
     repeats_warning,
     retention_warning,
 )
-from backfill.controller.decisions.how_run import how_run
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed, next_attempt_number
 from backfill.controller.decisions.obstacles import obstructed
-from backfill.controller.decisions.open_results import by_clock
+from backfill.controller.decisions.open_result_messages import by_clock
 from backfill.controller.decisions.pending_driver import begin_again, watch_pending
 from backfill.controller.decisions.silent_driver import until_silent, watch_silence
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.decisions.suspending import stop_driver
 from backfill.controller.decisions.validating import say_comparing
-from backfill.controller.jobs.kinds.plan import PlanJob
+from backfill.controller.jobs.kinds.make_plan import PlanJob
 from backfill.controller.jobs.kinds.verify import VerifyJob
 
 _RUNNING = ConditionType.RUNNING

@@ -12,7 +12,7 @@ from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.silent_driver import until_silent, watch_silence
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.kinds.extend import ExtendJob
-from backfill.controller.jobs.kinds.plan import PlanJob
+from backfill.controller.jobs.kinds.make_plan import PlanJob
 from backfill.controller.jobs.kinds.verify import VerifyJob
 
 STOP_LIMIT = timedelta(minutes=15)

@@ -7,7 +7,7 @@ from backfill.api.quantities import count
 from backfill.api.redaction import redact
 from backfill.api.status import OutputStatus
 from backfill.controller.decisions.actions import CancelJob, Next
-from backfill.controller.decisions.deciding import request_to_undo
+from backfill.controller.decisions.human_decisions import request_to_undo
 from backfill.controller.decisions.job_retries import try_again, work
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft

@@ -14,18 +14,18 @@ from pydantic import TypeAdapter
 from backfill.api import errors
 from backfill.api.base import Checked, shortened
 from backfill.api.errors import BackfillError, BadInput, Problem, first_line
-from backfill.controller.jobs.job import Job, Used, job_kind
+from backfill.controller.jobs.any_job import Job, Used, job_kind
+from backfill.controller.jobs.job_messages import Message
 from backfill.controller.jobs.kinds.discard import DiscardJob
 from backfill.controller.jobs.kinds.extend import ExtendJob, Extension
-from backfill.controller.jobs.kinds.plan import PlanJob, PlanResult
+from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
 from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
 from backfill.controller.jobs.kinds.recover import RecoverJob
 from backfill.controller.jobs.kinds.settle import SettleJob, SettleResult
 from backfill.controller.jobs.kinds.undo import UndoJob, UndoResult
 from backfill.controller.jobs.kinds.verify import VerifyJob
-from backfill.controller.jobs.messages import Message
 from backfill.planning.plan import PlanHeader
-from backfill.planning.progress import PlanningProgress
+from backfill.planning.planning_progress import PlanningProgress
 
 _JOBS: dict[str, TypeAdapter[Any]] = {
     job_kind(kind): TypeAdapter(kind)

@@ -4,8 +4,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from backfill.controller.jobs.shares import next_turns, share_of
-from backfill.kube.names import Key
+from backfill.controller.jobs.fair_shares import next_turns, share_of
+from backfill.kube.object_names import Key
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -17,7 +17,7 @@ class Ticket:
 
 
 class FairThreads:
-    """Runs work when its turn comes; see :func:`~backfill.controller.jobs.shares.next_turns`.
+    """Runs work when its turn comes; see :func:`~backfill.controller.jobs.fair_shares.next_turns`.
 
     Each piece of work has a new thread, so that none is idle; there are few.
     """

@@ -31,7 +31,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from backfill.api.redaction import Redactor, secrets_of_environment
-from backfill.controller.jobs.frames import Frames
+from backfill.controller.jobs.framing import Frames
 from backfill.controller.jobs.isolation import adopt_orphans, keep_memory_private, landlock_version
 from backfill.controller.jobs.process import ConfinedChild
 

@@ -16,12 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, Protocol
 
-from backfill.api.catalogs import GivenCatalog
+from backfill.api.catalog_properties import GivenCatalog
 from backfill.api.errors import BackfillError, first_line
 from backfill.api.redaction import redactor
+from backfill.controller.jobs.any_job import Job, JobState, job_kind
 from backfill.controller.jobs.fair_threads import FairThreads, Ticket
-from backfill.controller.jobs.job import Job, JobState, job_kind
-from backfill.controller.jobs.messages import Message, failed, log_text, with_message
+from backfill.controller.jobs.job_messages import Message, failed, log_text, with_message
 from backfill.controller.jobs.process import (
     ConfinedChild,
     Confinement,
@@ -29,8 +29,8 @@ from backfill.controller.jobs.process import (
     Process,
     ProcessDied,
 )
-from backfill.iceberg.addresses import Network
-from backfill.kube.names import Key
+from backfill.iceberg.allowed_addresses import Network
+from backfill.kube.object_names import Key
 
 _LOG = logging.getLogger(__name__)
 _MIB = 2**20

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from backfill.api.catalogs import GivenCatalog
+from backfill.api.catalog_properties import GivenCatalog
 from backfill.api.errors import BackfillError
+from backfill.controller.jobs.any_job import Job
 from backfill.controller.jobs.codec import job_parts, message_of
-from backfill.controller.jobs.frames import Frames
-from backfill.controller.jobs.job import Job
-from backfill.controller.jobs.messages import Message
-from backfill.iceberg.addresses import Network
+from backfill.controller.jobs.framing import Frames
+from backfill.controller.jobs.job_messages import Message
+from backfill.iceberg.allowed_addresses import Network
 
 _MODULE = "backfill.controller.jobs.process_main"
 _LAST_SECONDS = 1.0

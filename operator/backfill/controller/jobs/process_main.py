@@ -17,15 +17,15 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Final
 
-from backfill.api.catalogs import GivenCatalog
+from backfill.api.catalog_properties import GivenCatalog
 from backfill.api.errors import BackfillError
 from backfill.api.redaction import Redactor, redactor
+from backfill.controller.jobs.any_job import Job, OnProgress
 from backfill.controller.jobs.codec import job_of, message_parts
-from backfill.controller.jobs.frames import Frames
+from backfill.controller.jobs.framing import Frames
 from backfill.controller.jobs.isolation import confine_to_files, keep_memory_private
-from backfill.controller.jobs.job import Job, OnProgress
-from backfill.controller.jobs.messages import Message, redacted
-from backfill.iceberg.failures import reason, trace
+from backfill.controller.jobs.job_messages import Message, redacted
+from backfill.iceberg.library_errors import reason, trace
 
 RESERVED_BYTES: Final = 256 * 2**20
 """Addresses that allocators and threads reserve and may never use: 90 MiB in a job with the

@@ -7,7 +7,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.output import Output
 
 if TYPE_CHECKING:
-    from backfill.outputs.result import Result
+    from backfill.outputs.result_names import Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class StagedOutput:
     @property
     def result(self) -> "Result":
         """The staged result."""
-        from backfill.outputs.result import Result
+        from backfill.outputs.result_names import Result
 
         return Result(self.namespace, self.name, self.uid, self.plan_id, self.output.name)
 

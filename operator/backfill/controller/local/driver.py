@@ -15,13 +15,13 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from backfill.api.application import Application
 from backfill.api.errors import Problem
 from backfill.api.pods import Overrides
+from backfill.api.spark_application import Application
 from backfill.controller.driver import DriverState, Launch, driver_settings
 from backfill.controller.local.java import find_java
+from backfill.controller.local.local_spark_conf import local_conf, local_variables
 from backfill.controller.local.processes import ProcessInfo, group_members, kill_group, process
-from backfill.controller.local.spark_conf import local_conf, local_variables
 from backfill.protocol.atomic_files import replace_file
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE, DriverSettings
 

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from backfill.api.errors import BackfillError
-from backfill.controller.jobs.job import Job, JobState
-from backfill.controller.jobs.messages import failed, with_message
+from backfill.controller.jobs.any_job import Job, JobState
+from backfill.controller.jobs.job_messages import failed, with_message
 from backfill.controller.jobs.process import ChildProcess, JobProcess, ProcessDied
 
 

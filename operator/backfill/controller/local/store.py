@@ -16,12 +16,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from backfill.api.application import Application
 from backfill.api.backfill import Backfill
 from backfill.api.base import Model
 from backfill.api.conditions import ConditionType, find_condition
 from backfill.api.decision import decision_name, next_undo, undo_name
 from backfill.api.errors import BackfillError
+from backfill.api.spark_application import Application
 from backfill.api.spec import BackfillSpec
 from backfill.api.status import BackfillStatus, DecisionStatus, Verdict
 from backfill.controller.local.model_files import CachedModel, Version, version_of

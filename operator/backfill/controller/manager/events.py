@@ -25,8 +25,8 @@ from backfill.controller.decisions.handing_over import (
     retention_warning,
 )
 from backfill.kube.client import Cluster
-from backfill.kube.errors import AlreadyExists, ClusterError
-from backfill.kube.names import CONTROLLER_MANAGER
+from backfill.kube.object_names import CONTROLLER_MANAGER
+from backfill.kube.request_errors import AlreadyExists, ClusterError
 from backfill.kube.resources import EVENT, Manifest
 
 _LOG = logging.getLogger(__name__)

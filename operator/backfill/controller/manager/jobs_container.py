@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from backfill.api.errors import BackfillError
-from backfill.controller.jobs.frames import Frames
+from backfill.controller.jobs.framing import Frames
 from backfill.controller.jobs.host import NO_IDENTITY, OWN_IDENTITY
 from backfill.controller.jobs.process import PRINTED_BYTES, Usage
 

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from backfill.api.errors import ConflictError
 from backfill.kube.client import Cluster
-from backfill.kube.errors import AlreadyExists
+from backfill.kube.request_errors import AlreadyExists
 from backfill.kube.resources import LEASE, Manifest
 
 _LOG = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from backfill.api.conditions import Reason
 from backfill.api.status import Attempt, Comparison, OutputStatus
 from backfill.controller.jobs.pool import JobUsage
 from backfill.controller.reconcile import Reconciled
-from backfill.kube.names import Key
+from backfill.kube.object_names import Key
 
 ReconcileOutcome = Literal["done", "conflict", "refused", "failed"]
 

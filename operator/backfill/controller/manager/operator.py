@@ -8,11 +8,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from backfill.api.backfill import Backfill
-from backfill.api.catalogs import CATALOGS_DIRECTORY, CATALOGS_VARIABLE, GivenCatalog
+from backfill.api.catalog_properties import CATALOGS_DIRECTORY, CATALOGS_VARIABLE, GivenCatalog
 from backfill.api.manifests.problems import read_json
 from backfill.api.signals import asked_to_end
 from backfill.controller.cluster.credentials import catalog_credentials, with_own_catalogs
-from backfill.controller.cluster.job_pods.limit import PodPlaces
+from backfill.controller.cluster.job_pods.pod_limit import PodPlaces
 from backfill.controller.cluster.job_pods.runner import JobPods
 from backfill.controller.jobs.pool import JobPool
 from backfill.controller.manager.events import Recorder
@@ -25,8 +25,8 @@ from backfill.controller.manager.reconciles import Reconciles
 from backfill.controller.manager.watching import Login, Relisting, Watching
 from backfill.controller.manager.wiring import Caches, Cases
 from backfill.controller.manager.workqueue import Workers, WorkQueue
-from backfill.kube.errors import ClusterError
-from backfill.kube.names import Key
+from backfill.kube.object_names import Key
+from backfill.kube.request_errors import ClusterError
 from backfill.kube.resources import BACKFILL, DECISION, JOB_REPORT, SPLIT_ASSIGNMENT, Manifest
 
 _LOG = logging.getLogger(__name__)

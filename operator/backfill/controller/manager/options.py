@@ -11,10 +11,10 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
-from backfill.api.locations import LOCATION_FORM, LOCATION_PATTERN
 from backfill.api.quantities import parse_bytes
+from backfill.api.workspace_locations import LOCATION_FORM, LOCATION_PATTERN
 from backfill.controller.manager.log_format import LogFormat
-from backfill.iceberg.addresses import Network
+from backfill.iceberg.allowed_addresses import Network
 
 _SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _LEVELS = ("debug", "info", "warning", "error")

@@ -17,8 +17,8 @@ from backfill.controller.manager.log_format import about
 from backfill.controller.manager.metrics import Metrics, ReconcileOutcome
 from backfill.controller.manager.workqueue import WorkQueue
 from backfill.controller.reconcile import Reconciled, Reconciler
-from backfill.kube.errors import Faltering, Unauthorized, Unreachable
-from backfill.kube.names import Key
+from backfill.kube.object_names import Key
+from backfill.kube.request_errors import Faltering, Unauthorized, Unreachable
 from backfill.kube.resources import Manifest
 
 _LOG = logging.getLogger(__name__)

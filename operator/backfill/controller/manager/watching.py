@@ -22,8 +22,8 @@ from kubernetes.config import load_kube_config
 from backfill.controller.manager.bounded_answers import watching_session
 from backfill.kube.cache import Cache
 from backfill.kube.client import Cluster, Labels, label_selector
-from backfill.kube.errors import ClusterError, KindMissing
-from backfill.kube.names import GROUP
+from backfill.kube.object_names import GROUP
+from backfill.kube.request_errors import ClusterError, KindMissing
 from backfill.kube.resources import Resource
 from backfill.kube.service_account import pod_configuration
 

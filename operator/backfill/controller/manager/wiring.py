@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 from backfill.api.backfill import Backfill
 from backfill.api.json_text import CUT
 from backfill.api.pods import override_is_readable
-from backfill.controller.children.manifests import CHILD_RESOURCES
+from backfill.controller.children.child_manifests import CHILD_RESOURCES
 from backfill.controller.cluster.channel import KubernetesChannel
 from backfill.controller.cluster.driver import KubernetesBackend
-from backfill.controller.cluster.job_pods.manifests import JOB_LABEL, report_essence
+from backfill.controller.cluster.job_pods.pod_manifests import JOB_LABEL, report_essence
 from backfill.controller.cluster.job_pods.runner import JobPods
 from backfill.controller.cluster.live_application import KubernetesLiveApplication
 from backfill.controller.cluster.plan_config_map import KubernetesPlans
 from backfill.controller.cluster.store import KubernetesStore, OnStatus
 from backfill.controller.jobs.pool import JobPool
-from backfill.controller.manager.chosen_jobs import ChosenJobs
+from backfill.controller.manager.process_or_pod_jobs import ChosenJobs
 from backfill.controller.manager.reconciles import Case
 from backfill.controller.manager.watching import Watched
 from backfill.controller.reconcile import Reconciler
 from backfill.kube.cache import Cache, Listener, identity, labelled_key, named_key, own_key, uid_of
 from backfill.kube.client import Cluster, Not
-from backfill.kube.names import BACKFILL_LABEL, Key
+from backfill.kube.object_names import BACKFILL_LABEL, Key
 from backfill.kube.resources import (
     BACKFILL,
     DECISION,

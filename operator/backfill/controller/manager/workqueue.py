@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable
 from itertools import count
 from typing import Generic, TypeVar
 
-from backfill.controller.jobs.shares import share_of
+from backfill.controller.jobs.fair_shares import share_of
 
 K = TypeVar("K", bound=Hashable)
 
@@ -139,7 +139,7 @@ class WorkQueue(Generic[K]):
         Args:
             threads: number of threads that take keys.
             group_of: the group of a key; groups share the threads, see
-                :func:`~backfill.controller.jobs.shares.share_of`.
+                :func:`~backfill.controller.jobs.fair_shares.share_of`.
             groups: returns the number of groups, including those without a key that is due.
             monotonic: the clock, in seconds.
             on_taken: called with the seconds that a taken key was due.

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backfill.planning.files import Int32s, Int64s
 from backfill.planning.plan import DeleteFile
+from backfill.planning.source_files import Int32s, Int64s
 
 _PATH_FIELD_ID = 2147483546
 """Reserved field id of ``file_path`` in positional delete files."""

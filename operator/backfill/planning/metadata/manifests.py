@@ -36,9 +36,15 @@ from pyiceberg.types import IntegerType, LongType, TimestampNanoType
 from pyiceberg.utils.schema_conversion import LOGICAL_FIELD_TYPE_MAPPING
 
 from backfill.api.errors import InvalidPlanInput, Problem
-from backfill.iceberg.failures import reason
+from backfill.iceberg.library_errors import reason
 from backfill.iceberg.timestamps import GREATEST_US, LEAST_US
-from backfill.planning.files import (
+from backfill.planning.metadata.deletes import DeleteIndex
+from backfill.planning.metadata.filters import in_range
+from backfill.planning.metadata.ingestion import latest_us, written_us
+from backfill.planning.metadata.partitions import SpecReader, spec_reader
+from backfill.planning.metadata.pinning import PinnedTable
+from backfill.planning.missing_offsets import NO_BOUNDS
+from backfill.planning.source_files import (
     UNKNOWN,
     ColumnRef,
     Int64s,
@@ -47,12 +53,6 @@ from backfill.planning.files import (
     column_ref,
     timestamp_column,
 )
-from backfill.planning.metadata.deletes import DeleteIndex
-from backfill.planning.metadata.filters import in_range
-from backfill.planning.metadata.ingestion import latest_us, written_us
-from backfill.planning.metadata.partitions import SpecReader, spec_reader
-from backfill.planning.metadata.pinning import PinnedTable
-from backfill.planning.offsets import NO_BOUNDS
 
 LOGICAL_FIELD_TYPE_MAPPING.setdefault(("timestamp-nanos", "long"), TimestampNanoType())
 """PyIceberg writes partitions of nanoseconds, but cannot read them."""

@@ -27,9 +27,9 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.typedef import Record
 
+from backfill.iceberg.missing_columns import partition_text
 from backfill.iceberg.timestamps import bounded_us
-from backfill.iceberg.values import partition_text
-from backfill.planning.files import PartitionValues, TimestampColumn
+from backfill.planning.source_files import PartitionValues, TimestampColumn
 
 _HOUR_US = 3_600_000_000
 _DAY_US = 24 * _HOUR_US

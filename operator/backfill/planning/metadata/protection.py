@@ -6,8 +6,8 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem
-from backfill.iceberg.failures import reason
-from backfill.iceberg.tables import Catalogs
+from backfill.iceberg.library_errors import reason
+from backfill.iceberg.open_tables import Catalogs
 from backfill.planning.plan import SourceInput
 
 _TRIES = 5

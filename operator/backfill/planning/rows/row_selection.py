@@ -19,8 +19,8 @@ from pyiceberg.types import FixedType, IcebergType, NestedField, StructType, UUI
 from backfill.iceberg.file_columns import Columns
 from backfill.iceberg.timestamps import ticks_of
 from backfill.planning.plan import OffsetRange, Split
+from backfill.planning.rows.pinned_table import OpenTable
 from backfill.planning.rows.projection import Projection
-from backfill.planning.rows.table import OpenTable
 
 Positions = npt.NDArray[np.int64]
 RowCondition = Callable[[Mapping[int, pa.Array]], pa.Array]

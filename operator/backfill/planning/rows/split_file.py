@@ -16,11 +16,11 @@ from pyiceberg.types import NestedField
 
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.iceberg.file_columns import Columns, columns_of, names_of
-from backfill.iceberg.values import initial_value, partition_values
-from backfill.planning.footers import miscounted, open_parquet, unfit
+from backfill.iceberg.missing_columns import initial_value, partition_values
+from backfill.planning.parquet_footers import miscounted, open_parquet, unfit
 from backfill.planning.plan import DeleteFile, Split
+from backfill.planning.rows.pinned_table import OpenTable
 from backfill.planning.rows.row_selection import Positions, RowSelection
-from backfill.planning.rows.table import OpenTable
 
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 32 << 20

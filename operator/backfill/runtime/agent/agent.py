@@ -21,10 +21,10 @@ from backfill.api.conditions import Reason
 from backfill.api.errors import BadInput, InvalidPlanInput, ResultLost, UnsupportedProgram
 from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
 from backfill.runtime.agent.channel import Channel
-from backfill.runtime.agent.executors import Executors
-from backfill.runtime.queries.causes import cause_of, lasting_cause, started_too_slowly
+from backfill.runtime.agent.executor_requests import Executors
+from backfill.runtime.queries.failure_causes import cause_of, lasting_cause, started_too_slowly
 from backfill.runtime.queries.lost_commits import LostCommits
-from backfill.runtime.queries.run import (
+from backfill.runtime.queries.run_state import (
     FINISHED,
     STOPPED,
     Outcome,

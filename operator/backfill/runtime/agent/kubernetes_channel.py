@@ -16,7 +16,7 @@ from typing import Final
 
 from backfill.api.errors import BackfillError, ConflictError
 from backfill.kube.client import Cluster
-from backfill.kube.errors import (
+from backfill.kube.request_errors import (
     ClusterError,
     Forbidden,
     Invalid,

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
 from backfill.planning.plan import Split
-from backfill.planning.rows.table import SourceTable
+from backfill.planning.rows.pinned_table import SourceTable
 from backfill.runtime.catalyst import pickled, sized
 from backfill.runtime.source.long_lived import exempt_from_collection
 from backfill.runtime.source.record_columns import RECORD_COLUMNS, RecordColumns
@@ -133,7 +133,7 @@ def _reader(
     def read_task(
         splits: tuple[Split, ...], record: RecordColumns | None
     ) -> Iterator["pa.RecordBatch"]:
-        from backfill.runtime.source.reading import read_split
+        from backfill.runtime.source.split_reading import read_split
 
         exempt_from_collection("batch")
         rows = (

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from backfill.iceberg.timestamps import GREATEST_US, LEAST_US, Ticks
 from backfill.planning.plan import PlanHeader
 from backfill.planning.rows.row_selection import column_at
-from backfill.runtime.batch.arrivals import Cells, Ints
+from backfill.runtime.batch.arrival_lags import Cells, Ints
 from backfill.runtime.batch.arrow_leaf import ArrowFunction
 from backfill.runtime.batch.rebind import ARRIVAL
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from backfill.runtime.queries.run import Run
+from backfill.runtime.queries.run_state import Run
 
 _LOOK_SECONDS = 0.2
 _CONF = {

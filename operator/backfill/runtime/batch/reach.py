@@ -1,5 +1,5 @@
 """How far in event time the rows are from a result that depends on them: the answer of
-:mod:`backfill.runtime.batch.analysis`, and the arithmetic that it is found with.
+:mod:`backfill.runtime.batch.look_back`, and the arithmetic that it is found with.
 """
 
 import math

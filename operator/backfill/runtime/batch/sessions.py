@@ -25,7 +25,7 @@ from pyspark.sql.types import DataType, StructType
 
 from backfill.api.quantities import format_time, from_us
 from backfill.planning.plan import PlanHeader
-from backfill.runtime.batch.arrivals import Arrives, StepBounds
+from backfill.runtime.batch.arrival_lags import Arrives, StepBounds
 from backfill.runtime.batch.reach import Bounded, Reach, Sessions
 from backfill.runtime.batch.rebind import Above
 from backfill.runtime.batch.spans import (

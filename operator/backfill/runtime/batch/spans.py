@@ -9,9 +9,9 @@ is given once: by the span in whose stretch its time is.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from backfill.outputs.window import Stretch
+from backfill.outputs.window_rows import Stretch
 from backfill.planning.plan import PlanHeader
-from backfill.runtime.batch.arrivals import Arrives, Assumed, StepBounds
+from backfill.runtime.batch.arrival_lags import Arrives, Assumed, StepBounds
 from backfill.runtime.batch.reach import Reach
 
 _FULL_STEPS = 3

@@ -10,13 +10,13 @@ from pyiceberg.transforms import IdentityTransform
 
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.output import Output
-from backfill.iceberg.failures import reason
-from backfill.iceberg.tables import Catalogs
-from backfill.iceberg.values import partition_text
-from backfill.outputs.window import WindowRows
+from backfill.iceberg.library_errors import reason
+from backfill.iceberg.missing_columns import partition_text
+from backfill.iceberg.open_tables import Catalogs
+from backfill.outputs.window_rows import WindowRows
 from backfill.planning.metadata.pinning import check_pinned
 from backfill.planning.plan import DeleteFile, SourceInput, Split, StaticInput
-from backfill.planning.rows.table import SourceTable, load_source_table
+from backfill.planning.rows.pinned_table import SourceTable, load_source_table
 
 
 def source_table(

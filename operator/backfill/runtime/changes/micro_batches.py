@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from backfill.outputs.staging import Holds, StagedBatch
-from backfill.runtime.batch.writing import write
+from backfill.runtime.batch.span_writing import write
 from backfill.runtime.sink import SinkSettings, SinkWriter
 
 

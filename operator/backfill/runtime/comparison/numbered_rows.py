@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
 from backfill.planning.plan import Split
-from backfill.planning.rows.table import SourceTable
+from backfill.planning.rows.pinned_table import SourceTable
 from backfill.runtime.source.data_source import source_schema
 from backfill.runtime.source.long_lived import exempt_from_collection
 
@@ -51,7 +51,7 @@ class NumberedRows:
         ]
 
         def read(tasks: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-            from backfill.runtime.source.reading import read_split
+            from backfill.runtime.source.split_reading import read_split
 
             exempt_from_collection("batch")
             for batch in tasks:
@@ -72,7 +72,7 @@ class NumberedRows:
         packed = [pickle.dumps(split) for splits in self._tasks for split in splits]
 
         def read(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-            from backfill.runtime.source.reading import read_split
+            from backfill.runtime.source.split_reading import read_split
 
             exempt_from_collection("batch")
             for place, wanted in _by_split(batches):

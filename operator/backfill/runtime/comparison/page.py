@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from backfill.api.base import printable
 from backfill.api.quantities import count as in_words
-from backfill.runtime.comparison.causes import causes, side_in_words, side_key
+from backfill.runtime.comparison.mismatch_causes import causes, side_in_words, side_key
 
 _KINDS: Final = ("different", "missing", "extra")
 _WIDTH, _HEIGHT, _GAP = 960, 160, 1

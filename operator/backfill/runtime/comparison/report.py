@@ -12,7 +12,7 @@ from backfill.api.quantities import format_time, from_us, to_us
 from backfill.api.status import Comparison
 from backfill.api.validation import percentage, reaches, settings_digest
 from backfill.planning.workspace import Workspace
-from backfill.runtime.comparison.compare import Found, Repeated
+from backfill.runtime.comparison.count_matches import Found, Repeated
 from backfill.runtime.comparison.page import page
 from backfill.runtime.settings import RuntimeSettings
 

@@ -14,10 +14,10 @@ from pyspark.sql.types import DateType
 
 from backfill.api.errors import BadInput, Problem
 from backfill.api.output import Output
-from backfill.iceberg.failures import reason
-from backfill.outputs.window import DAY_US, WindowRows
+from backfill.iceberg.library_errors import reason
+from backfill.outputs.window_rows import DAY_US, WindowRows
 from backfill.planning.plan import Split
-from backfill.planning.rows.table import SourceTable
+from backfill.planning.rows.pinned_table import SourceTable
 from backfill.runtime.batch.table_files import source_table, splits_of
 from backfill.runtime.comparison.numbered_rows import NumberedRows
 from backfill.runtime.source.packing import pack_by_bytes

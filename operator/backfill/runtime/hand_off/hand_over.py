@@ -13,13 +13,24 @@ from backfill.api.quantities import from_us, to_us
 from backfill.api.source import Source
 from backfill.planning.plan import read_header
 from backfill.planning.workspace import Workspace
-from backfill.protocol.hand_off import (
+from backfill.protocol.hand_off_messages import (
     MOST_SHOWN_PARTITIONS,
     HandOffQuery,
     HandOffReport,
     HandOffSource,
 )
-from backfill.runtime.hand_off.cut import (
+from backfill.runtime.hand_off.broker_offsets import Topic, held_records
+from backfill.runtime.hand_off.copy_checkpoint import (
+    Marker,
+    Placement,
+    check_absolute,
+    check_free,
+    check_outlives,
+    kafka_offset,
+    overlap,
+    place,
+)
+from backfill.runtime.hand_off.kafka_start_offsets import (
     NextOffsets,
     check_held,
     check_reaches_back,
@@ -30,21 +41,10 @@ from backfill.runtime.hand_off.cut import (
     still_held,
     with_empty_partitions,
 )
-from backfill.runtime.hand_off.kafka import Topic, held_records
-from backfill.runtime.hand_off.place import (
-    Marker,
-    Placement,
-    check_absolute,
-    check_free,
-    check_outlives,
-    kafka_offset,
-    overlap,
-    place,
-)
 from backfill.runtime.hand_off.starting_time import starting_time_us
-from backfill.runtime.queries.checkpoints import begun_with, checkpoint_of
+from backfill.runtime.queries.earlier_attempts import begun_with, checkpoint_of
 from backfill.runtime.queries.encoded_locations import is_encoded
-from backfill.runtime.queries.run import ContinuedQuery, Run
+from backfill.runtime.queries.run_state import ContinuedQuery, Run
 from backfill.runtime.settings import RuntimeSettings
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"

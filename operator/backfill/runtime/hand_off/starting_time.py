@@ -17,16 +17,16 @@ from pyspark.sql.types import IntegralType, TimestampNTZType, TimestampType
 
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.source import Source
-from backfill.iceberg.tables import Catalogs
+from backfill.iceberg.open_tables import Catalogs
 from backfill.iceberg.timestamps import ticks_of
 from backfill.planning.metadata.ingestion import ingested, written_us
 from backfill.planning.plan import SourceInput, Split, read_header
+from backfill.planning.rows.pinned_table import SourceTable, load_source_table
 from backfill.planning.rows.row_selection import column_at
-from backfill.planning.rows.table import SourceTable, load_source_table
 from backfill.planning.workspace import Workspace
-from backfill.runtime.hand_off.cut import READERS, files_of
-from backfill.runtime.source.reading import read_split
+from backfill.runtime.hand_off.kafka_start_offsets import READERS, files_of
 from backfill.runtime.source.schemas import spark_schema
+from backfill.runtime.source.split_reading import read_split
 from backfill.runtime.source.timestamp_columns import find_column
 
 

@@ -22,8 +22,8 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from backfill.api.quantities import from_us, to_us
-from backfill.protocol.hand_off import MOST_QUERIES, LiveQuery, LiveReport
-from backfill.runtime.live.lag import KafkaPartition, Lag, offsets_of
+from backfill.protocol.hand_off_messages import MOST_QUERIES, LiveQuery, LiveReport
+from backfill.runtime.live.kafka_lag import KafkaPartition, Lag, offsets_of
 from backfill.runtime.queries.progress_listener import ListenedSessions
 
 T = TypeVar("T")

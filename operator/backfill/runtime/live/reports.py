@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from backfill.api.errors import BackfillError, ConflictError
 from backfill.kube.client import Cluster
-from backfill.kube.errors import ClusterError, NotFound
+from backfill.kube.request_errors import ClusterError, NotFound
 from backfill.kube.resources import SPLIT_ASSIGNMENT
-from backfill.protocol.hand_off import LiveReport, LiveSettings
+from backfill.protocol.hand_off_messages import LiveReport, LiveSettings
 from backfill.protocol.split_assignment import DRIVER_MANAGER
 
 _PERIOD_SECONDS = 5.0

@@ -7,8 +7,8 @@ import threading
 import time
 
 from backfill.protocol.split_assignment import QueryProgress
-from backfill.runtime.queries.checkpoints import checkpoint_of, committed_steps
-from backfill.runtime.queries.run import Run, StartedQuery
+from backfill.runtime.queries.earlier_attempts import checkpoint_of, committed_steps
+from backfill.runtime.queries.run_state import Run, StartedQuery
 
 _SILENCE_SECONDS = 10.0
 

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructField, StructType
 from backfill.api.errors import PlanCorrupt, RunFailed
 from backfill.api.spec import OrderingPolicy
 from backfill.planning.plan import PlanHeader, SourceInput, Split, read_header, read_splits
-from backfill.planning.rows.table import SourceTable, load_source_table
+from backfill.planning.rows.pinned_table import SourceTable, load_source_table
 from backfill.planning.workspace import Workspace
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.long_lived import exempt_from_collection
@@ -188,7 +188,7 @@ class StepReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of a task."""
-        from backfill.runtime.source.reading import read_in_offset_order, read_split
+        from backfill.runtime.source.split_reading import read_in_offset_order, read_split
 
         assert isinstance(partition, StepPartition)
         exempt_from_collection(SOURCE_FORMAT)

@@ -80,8 +80,8 @@ def _read_nothing(spark: SparkSession, streams: bool) -> None:
 
 
 def _load(rows: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-    from backfill.runtime.source import reading
+    from backfill.runtime.source import split_reading
 
-    _log.debug("%s is loaded", reading.__name__)
+    _log.debug("%s is loaded", split_reading.__name__)
     # a process whose task leaves rows unread is ended, instead of given the next task
     yield from (batch.slice(0, 0) for batch in rows)

@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame
 
-from backfill.protocol.survey import SurveyedColumn, SurveyedWatermark
-from backfill.runtime.batch.expressions import all_expressions
+from backfill.protocol.survey_result import SurveyedColumn, SurveyedWatermark
+from backfill.runtime.batch.time_expressions import all_expressions
 from backfill.runtime.catalyst import analyzed, elements, id_of, kind_of, nodes_of
 from backfill.runtime.queries.logical_plan import HAND_ON_COLUMNS, session_window
 

@@ -8,10 +8,10 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import DataType, StructType
 
 from backfill.api.errors import InvalidPlanInput, Problem, UnsupportedProgram
-from backfill.iceberg.listing import KnownTables
-from backfill.protocol.survey import SurveyedInput
+from backfill.iceberg.table_listing import KnownTables
+from backfill.protocol.survey_result import SurveyedInput
 from backfill.runtime.named_sources import NAMED_FORMAT, configured
-from backfill.runtime.queries.run import ProgramRun
+from backfill.runtime.queries.run_state import ProgramRun
 from backfill.runtime.source.schemas import spark_schema, with_moments
 from backfill.runtime.surveying.plans import INPUT
 from backfill.runtime.switching.matching import subscribed_topics

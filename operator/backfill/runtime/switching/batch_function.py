@@ -20,12 +20,12 @@ from pyspark.sql import DataFrame, SparkSession
 from backfill.api.errors import BadInput, Problem, ResultLost, RunFailed, UnsupportedProgram
 from backfill.api.output import Output
 from backfill.api.spec import Effect
-from backfill.iceberg.tables import Catalogs
+from backfill.iceberg.open_tables import Catalogs
 from backfill.outputs.staging import Holds, StagedBatch, lost
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE
-from backfill.runtime.batch.writing import write
+from backfill.runtime.batch.span_writing import write
 from backfill.runtime.catalyst import analyzed, kind_of, nodes_of
-from backfill.runtime.queries.run import Run
+from backfill.runtime.queries.run_state import Run
 from backfill.runtime.session_conf import session_zone
 from backfill.runtime.sink import SinkSettings, SinkWriter, WrittenFiles, check_schema, settings_for
 from backfill.runtime.switching.kafka_records import record_rows

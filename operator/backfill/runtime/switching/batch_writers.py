@@ -24,7 +24,7 @@ from backfill.runtime.switching.batch_function import (
 )
 from backfill.runtime.switching.batch_statements import Statement, merge_of
 from backfill.runtime.switching.kafka_records import TOPIC
-from backfill.runtime.switching.main_program import (
+from backfill.runtime.switching.main_program_writes import (
     NO_EFFECT,
     PLACES,
     CheckedMerge,

@@ -19,15 +19,15 @@ from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from backfill.runtime.early_java import early_gateway
 from backfill.runtime.queries.progress_listener import ListenedSessions, ProgressListener
-from backfill.runtime.queries.run import ProgramRun, Run, failed
+from backfill.runtime.queries.run_state import ProgramRun, Run, failed
 from backfill.runtime.session_conf import context_conf
 from backfill.runtime.switching.batch_writers import merge_into, write, write_to
-from backfill.runtime.switching.frames import SourceFrames
-from backfill.runtime.switching.main_program import MainProgram
+from backfill.runtime.switching.main_program_writes import MainProgram
 from backfill.runtime.switching.object_store import open_for_spark
 from backfill.runtime.switching.query import SwitchedQueryManager
 from backfill.runtime.switching.reader import SwitchedBatchReader, SwitchedReader
-from backfill.runtime.switching.statements import watch_statements
+from backfill.runtime.switching.source_frames import SourceFrames
+from backfill.runtime.switching.sql_statements import watch_statements
 from backfill.runtime.switching.static_tables import StaticTables
 from backfill.runtime.switching.writer import SwitchedWriter
 

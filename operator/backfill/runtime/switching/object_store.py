@@ -23,7 +23,7 @@ def open_for_spark(context: SparkContext, workspace: Workspace) -> None:
     place = urlsplit(workspace.for_spark)
     if place.scheme != "s3a":
         return
-    from backfill.iceberg.storage import store_properties
+    from backfill.iceberg.object_stores import store_properties
 
     hadoop = context._jsc.hadoopConfiguration()
     for name, value in s3a_options(store_properties(workspace.catalog)):

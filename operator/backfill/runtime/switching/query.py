@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from backfill.runtime.queries.run import ProgramRun
+from backfill.runtime.queries.run_state import ProgramRun
 
 _log = logging.getLogger(__name__)
 

@@ -14,10 +14,9 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from backfill.api.errors import BadInput, Problem, UnsupportedProgram
 from backfill.api.source import Source
 from backfill.runtime import named_sources
-from backfill.runtime.queries.run import ProgramRun, Run
+from backfill.runtime.queries.run_state import ProgramRun, Run
 from backfill.runtime.session_conf import in_session
 from backfill.runtime.source.data_source import SOURCE_FORMAT
-from backfill.runtime.switching.frames import SourceFrames
 from backfill.runtime.switching.matching import (
     check_same_cluster,
     check_same_topic,
@@ -25,6 +24,7 @@ from backfill.runtime.switching.matching import (
     named_source,
     table_source,
 )
+from backfill.runtime.switching.source_frames import SourceFrames
 
 RECORD_KINDS = {
     "key": "binary",

@@ -18,7 +18,7 @@ from backfill.planning.workspace import Workspace
 from backfill.runtime.batch.reach import Unbounded
 from backfill.runtime.batch.state_rows import kept_rows
 from backfill.runtime.catalyst import heap_bytes
-from backfill.runtime.queries.checkpoints import begun_with
+from backfill.runtime.queries.earlier_attempts import begun_with
 from backfill.runtime.queries.logical_plan import watermark_delay_us
 from backfill.runtime.queries.state_size import most_bytes
 

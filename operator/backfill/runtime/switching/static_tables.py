@@ -14,7 +14,7 @@ from backfill.api.errors import BackfillError, BadInput, Problem, UnsupportedPro
 from backfill.planning.plan import StaticInput, read_header
 from backfill.runtime.batch.arrow_leaf import arrow_frame
 from backfill.runtime.batch.table_files import whole_table
-from backfill.runtime.queries.run import Run
+from backfill.runtime.queries.run_state import Run
 from backfill.runtime.source.data_source import source_schema
 from backfill.runtime.source.packing import pack_by_bytes
 from backfill.runtime.switching.batch_function import not_the_function

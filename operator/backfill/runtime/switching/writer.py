@@ -14,29 +14,34 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from backfill.api.errors import BadInput, UnsupportedProgram
 from backfill.api.output import Output
-from backfill.iceberg.tables import Catalogs
+from backfill.iceberg.open_tables import Catalogs
 from backfill.planning.plan import PlanHeader, read_header
 from backfill.planning.workspace import Workspace
-from backfill.runtime.batch.choice import Choice, choose
-from backfill.runtime.batch.prepare import SpanOutput, prepare_spans
+from backfill.runtime.batch.batch_or_stream import Choice, choose
+from backfill.runtime.batch.prepare_query import SpanOutput, prepare_spans
 from backfill.runtime.batch.reach import Bounded
 from backfill.runtime.changes.micro_batches import redirect_changes
 from backfill.runtime.hand_off.hand_over import check_query
-from backfill.runtime.hand_off.repeats import sources_read_twice
-from backfill.runtime.queries.checkpoints import checkpoint_of, committed_steps
-from backfill.runtime.queries.clock import comparison_with_clock
+from backfill.runtime.hand_off.repeated_records import sources_read_twice
+from backfill.runtime.queries.clock_dependence import comparison_with_clock
+from backfill.runtime.queries.earlier_attempts import checkpoint_of, committed_steps
 from backfill.runtime.queries.logical_plan import (
     columns_used,
     keeps_state_in_one_partition,
     sources_read,
 )
-from backfill.runtime.queries.run import ContinuedQuery, ProgramRun, Run, StartedQuery, identity
+from backfill.runtime.queries.run_state import (
+    ContinuedQuery,
+    ProgramRun,
+    Run,
+    StartedQuery,
+    identity,
+)
 from backfill.runtime.queries.tracker import Traits
 from backfill.runtime.session_conf import in_session
 from backfill.runtime.sink import redirect, sink_settings
 from backfill.runtime.source.used_columns import add_used_columns, used_columns_path
 from backfill.runtime.switching.batch_function import BatchFunction
-from backfill.runtime.switching.effects import install_effects
 from backfill.runtime.switching.kafka_records import record_rows
 from backfill.runtime.switching.kafka_rows import missing_record_columns
 from backfill.runtime.switching.matching import (
@@ -48,8 +53,9 @@ from backfill.runtime.switching.matching import (
     reason_to_leave_out,
 )
 from backfill.runtime.switching.query import BatchQuery, LeftOutQuery, SwitchedQuery
+from backfill.runtime.switching.side_effects import install_effects
+from backfill.runtime.switching.sql_statements import SPARK_CATALOG
 from backfill.runtime.switching.state_store import StateStore, choose_state_store, may_keep_state
-from backfill.runtime.switching.statements import SPARK_CATALOG
 
 _log = logging.getLogger(__name__)
 

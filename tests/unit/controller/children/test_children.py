@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill.api.backfill import Backfill
-from backfill.controller.children.manifests import (
+from backfill.controller.children.child_manifests import (
     child_manifests,
     child_problems,
     dialect,

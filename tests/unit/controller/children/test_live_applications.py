@@ -8,14 +8,14 @@ import pytest
 from backfill.api.backfill import Backfill
 from backfill.api.hand_off import HandOffStatus
 from backfill.api.status import BackfillStatus
-from backfill.controller.children.manifests import (
+from backfill.controller.children.child_manifests import (
     child_manifests,
     child_problems,
     dialect,
     preview_launch,
 )
 from backfill.protocol.driver_settings import DriverSettings
-from backfill.protocol.hand_off import LiveSettings
+from backfill.protocol.hand_off_messages import LiveSettings
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of, production
 
 BOTH = pytest.mark.parametrize("base", [KUBEFLOW, APACHE], ids=["kubeflow", "apache"])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from backfill.controller.children.manifests import child_manifests, preview_launch
+from backfill.controller.children.child_manifests import child_manifests, preview_launch
 from cases import cases
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of, production
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from backfill.api.application import read_application
 from backfill.api.backfill import Backfill
-from backfill.controller.children.manifests import child_manifests
+from backfill.api.spark_application import read_application
+from backfill.controller.children.child_manifests import child_manifests
 from backfill.controller.driver import Launch
 from backfill.controller.local.driver import LocalBackend
 from backfill.planning.workspace import Workspace

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from backfill.api.errors import InvalidManifest
-from backfill.controller.children.manifests import child_problems, dialect, render
+from backfill.controller.children.child_manifests import child_problems, dialect, render
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of, production
 
 

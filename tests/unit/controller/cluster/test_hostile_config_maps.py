@@ -17,14 +17,14 @@ from kubernetes.client import Configuration
 from backfill.api.errors import BackfillError, BadInput
 from backfill.api.manifests.problems import read_json
 from backfill.controller.cluster.channel import KubernetesChannel
-from backfill.controller.cluster.job_pods.manifests import report_essence, result_of
 from backfill.controller.cluster.job_pods.packed_jobs import decode_end, decode_progress
+from backfill.controller.cluster.job_pods.pod_manifests import report_essence, result_of
 from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.manager.wiring import Caches, pod_essence
 from backfill.kube.cache import Cache, labelled_key, own_key
 from backfill.kube.client import Cluster
-from backfill.kube.names import owner_reference
-from backfill.kube.packed import MOST_TEXT, packed, unpacked
+from backfill.kube.object_names import owner_reference
+from backfill.kube.packed_json import MOST_TEXT, packed, unpacked
 from backfill.kube.resources import POD
 from backfill.kube.transport import Call
 from backfill.protocol.split_assignment import SplitAssignmentStatus
@@ -54,9 +54,9 @@ WRONG = {
 """Where a plan has lists, each with what does not belong there."""
 _READS = """
 import base64, resource, sys
-from backfill.kube.packed import unpacked
+from backfill.kube.packed_json import unpacked
 from backfill.controller.cluster.job_pods.packed_jobs import decode_end
-from backfill.controller.jobs.kinds.plan import PlanJob
+from backfill.controller.jobs.kinds.make_plan import PlanJob
 from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.api.errors import BackfillError
 content = base64.b64decode(sys.stdin.buffer.read())

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from backfill.api.backfill import Backfill, ObjectMeta
-from backfill.api.catalogs import GivenCatalog
+from backfill.api.catalog_properties import GivenCatalog
 from backfill.api.errors import BadInput
 from backfill.api.output import Output
 from backfill.api.spec import BackfillSpec

@@ -21,8 +21,8 @@ from backfill.controller.decisions.actions import (
 from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.observed import Observed, next_attempt_number
 from backfill.controller.driver import DriverState
-from backfill.controller.jobs.job import Job, JobState
-from backfill.controller.jobs.kinds.plan import PlanJob, PlanResult
+from backfill.controller.jobs.any_job import Job, JobState
+from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
 from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
 from backfill.controller.jobs.kinds.settle import SettleJob, SettleResult, Totals
 from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus

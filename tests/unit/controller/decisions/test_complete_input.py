@@ -12,8 +12,8 @@ from backfill.api.errors import BadInput, InputAwaited, Problem
 from backfill.api.status import OutputStatus
 from backfill.controller.decisions.actions import CancelJob, Decision, StartDriver, StartJob
 from backfill.controller.decisions.decide import decide
-from backfill.controller.jobs.job import JobState
-from backfill.controller.jobs.kinds.plan import PlanJob, PlanResult
+from backfill.controller.jobs.any_job import JobState
+from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
 from backfill.controller.manager.events import Notice, transitions
 from backfill.planning.plan import InputCheck
 from situations import HEADER, NOW, backfill, job_state, observed, plan_job

@@ -33,7 +33,7 @@ from backfill.controller.decisions.policy import CLUSTER
 from backfill.controller.decisions.status_draft import AttemptChange, StatusChange
 from backfill.controller.driver import DriverState
 from backfill.controller.jobs.kinds.discard import DiscardJob
-from backfill.controller.jobs.kinds.plan import PlanResult
+from backfill.controller.jobs.kinds.make_plan import PlanResult
 from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
 from backfill.controller.jobs.kinds.settle import SettleJob, SettleResult, Totals
 from backfill.controller.jobs.kinds.verify import VerifyJob

@@ -45,15 +45,15 @@ from backfill.controller.decisions.policy import CLUSTER
 from backfill.controller.decisions.silent_driver import CONFIRMATION, FIRST_REPORT_LIMIT_SECONDS
 from backfill.controller.decisions.suspending import STOP_LIMIT
 from backfill.controller.driver import DriverState
-from backfill.controller.jobs.job import JobState
+from backfill.controller.jobs.any_job import JobState
 from backfill.controller.jobs.kinds.discard import DiscardJob
-from backfill.controller.jobs.kinds.plan import PlanResult
+from backfill.controller.jobs.kinds.make_plan import PlanResult
 from backfill.controller.jobs.kinds.publish import PublishJob
 from backfill.controller.jobs.kinds.settle import SettleJob
 from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.jobs.staged_outputs import staged_outputs
 from backfill.coordination.rate import Rate
-from backfill.planning.progress import PlanningProgress
+from backfill.planning.planning_progress import PlanningProgress
 from backfill.protocol.split_assignment import SplitAssignmentStatus
 from situations import (
     HEADER,

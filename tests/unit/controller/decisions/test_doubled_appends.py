@@ -7,7 +7,7 @@ from backfill.api.errors import Problem
 from backfill.api.status import OutputStatus
 from backfill.controller.decisions.actions import Decision
 from backfill.controller.decisions.decide import decide
-from backfill.controller.jobs.kinds.plan import PlanResult
+from backfill.controller.jobs.kinds.make_plan import PlanResult
 from situations import (
     HEADER,
     NOW,

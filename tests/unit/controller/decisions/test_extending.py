@@ -24,7 +24,7 @@ from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.policy import CLUSTER
 from backfill.controller.driver import DriverState
 from backfill.controller.jobs.kinds.extend import ExtendJob, Extension
-from backfill.controller.jobs.kinds.plan import PlanJob, PlanResult
+from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
 from backfill.controller.jobs.kinds.recover import RecoverJob
 from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.manager.events import transitions

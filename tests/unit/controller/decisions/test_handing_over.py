@@ -16,7 +16,7 @@ from backfill.controller.decisions.policy import CLUSTER, LOCAL
 from backfill.controller.driver import DriverState
 from backfill.controller.manager.events import transitions
 from backfill.coordination.rate import Rate
-from backfill.protocol.hand_off import (
+from backfill.protocol.hand_off_messages import (
     HandOffQuery,
     HandOffReport,
     HandOffSource,

@@ -14,7 +14,7 @@ from backfill.api.spec import Window
 from backfill.api.status import BackfillStatus, OutputStatus, Progress, Verdict
 from backfill.controller.decisions.actions import Decision, StartJob
 from backfill.controller.decisions.decide import decide
-from backfill.controller.decisions.open_results import left_out
+from backfill.controller.decisions.open_result_messages import left_out
 from backfill.controller.driver import DriverState
 from backfill.controller.jobs.kinds.publish import PublishJob
 from backfill.controller.jobs.kinds.settle import SettleJob, SettleResult, Totals

@@ -14,7 +14,7 @@ from backfill.api.status import BackfillStatus, ExportStatus, OutputStatus, Verd
 from backfill.controller.decisions.actions import CancelJob, Decision, StartJob
 from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.policy import CLUSTER, LOCAL, Policy
-from backfill.controller.jobs.job import Job
+from backfill.controller.jobs.any_job import Job
 from backfill.controller.jobs.kinds.discard import DiscardJob
 from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
 from backfill.controller.jobs.kinds.undo import UndoJob, UndoResult

@@ -6,7 +6,7 @@ from backfill.api.backfill import ObjectMeta
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.errors import Problem
 from backfill.api.status import BackfillStatus
-from backfill.controller.decisions.refusal import refused
+from backfill.controller.decisions.invalid_spec import refused
 
 NOW = datetime(2021, 8, 1, tzinfo=UTC)
 PROBLEMS = (

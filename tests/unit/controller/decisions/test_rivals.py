@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from backfill.api.application import Application
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.api.spark_application import Application
 from backfill.controller.decisions.decide import decide
-from backfill.controller.decisions.rivals import published_tables, rivals
-from backfill.controller.jobs.kinds.plan import PlanResult
+from backfill.controller.decisions.overlapping_backfills import published_tables, rivals
+from backfill.controller.jobs.kinds.make_plan import PlanResult
 from backfill.controller.local.store import LocalStore
 from cases import cases
 from situations import HEADER, backfill, job_state, observed, plan_job, planned, with_condition

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from backfill.api.catalogs import GivenCatalog
+from backfill.api.catalog_properties import GivenCatalog
 from backfill.controller.jobs.isolation import landlock_version
 from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.jobs.pool import JobPool
@@ -38,7 +38,7 @@ _HOST = """
 _JOB = """
     import json, os, signal, socket, struct, subprocess, sys, time
     from pathlib import Path
-    from backfill.controller.jobs.frames import Frames
+    from backfill.controller.jobs.framing import Frames
     from backfill.controller.jobs.isolation import confine_to_files, keep_memory_private
     connection = socket.socket(fileno=int(sys.argv[1]))
     frames = Frames(connection)

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from backfill.api.catalogs import GivenCatalog
+from backfill.api.catalog_properties import GivenCatalog
 from backfill.controller.jobs import process as job_process
-from backfill.controller.jobs.frames import Frames
+from backfill.controller.jobs.framing import Frames
 from backfill.controller.jobs.isolation import landlock_version
 from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.jobs.pool import JobPool, JobUsage

@@ -22,19 +22,19 @@ from backfill.controller.cluster.job_pods.packed_jobs import (
     encode_progress,
 )
 from backfill.controller.jobs import kinds as kinds_package
-from backfill.controller.jobs.job import Job, Used
+from backfill.controller.jobs.any_job import Job, Used
+from backfill.controller.jobs.job_messages import Message
 from backfill.controller.jobs.kinds.discard import DiscardJob
 from backfill.controller.jobs.kinds.extend import ExtendJob, Extension
-from backfill.controller.jobs.kinds.plan import PlanJob, PlanResult
+from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
 from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
 from backfill.controller.jobs.kinds.recover import RecoverJob
 from backfill.controller.jobs.kinds.settle import SettleJob, SettleResult, Totals
 from backfill.controller.jobs.kinds.undo import UndoJob, UndoResult
 from backfill.controller.jobs.kinds.verify import VerifyJob
-from backfill.controller.jobs.messages import Message
 from backfill.controller.jobs.staged_outputs import staged_outputs
-from backfill.kube.packed import packed
-from backfill.planning.progress import PlanningProgress
+from backfill.kube.packed_json import packed
+from backfill.planning.planning_progress import PlanningProgress
 from backfill.planning.workspace import Workspace
 from cases import cases
 from situations import HEADER, backfill, planned

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from backfill.api.catalogs import GivenCatalog
+from backfill.api.catalog_properties import GivenCatalog
 from backfill.api.errors import BackfillError, BadInput
 from backfill.controller.jobs import pool as pool_module
-from backfill.controller.jobs.kinds.plan import PlanResult
+from backfill.controller.jobs.kinds.make_plan import PlanResult
 from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.jobs.pool import JobPool
 from backfill.controller.manager.jobs_container import JobsContainer
-from backfill.kube.names import Key
+from backfill.kube.object_names import Key
 from job_hosts import HostedPlace
 from situations import HEADER
 from table_jobs import LOOPBACK, Clicks, ended, job_processes, silent_catalog

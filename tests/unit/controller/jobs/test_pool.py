@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from backfill.api.catalogs import GivenCatalog
+from backfill.api.catalog_properties import GivenCatalog
 from backfill.api.errors import BadInput, Problem
-from backfill.controller.jobs.kinds.plan import PlanResult
+from backfill.controller.jobs.kinds.make_plan import PlanResult
 from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.jobs.pool import BesideOperator, JobPlace, JobPool, JobUsage, Key
 from job_hosts import HostedPlace

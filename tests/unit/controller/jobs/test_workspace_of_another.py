@@ -8,7 +8,7 @@ from pyiceberg.utils.config import Config
 
 from backfill.api.errors import BadInput
 from backfill.controller.jobs.kinds.discard import DiscardJob
-from backfill.controller.jobs.kinds.plan import PlanJob
+from backfill.controller.jobs.kinds.make_plan import PlanJob
 from backfill.planning.workspace import Workspace, checkpoints
 from table_jobs import Clicks
 

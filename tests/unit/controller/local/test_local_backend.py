@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from backfill.api.application import Application
 from backfill.api.errors import Problem
 from backfill.api.pods import Overrides
+from backfill.api.spark_application import Application
 from backfill.api.status import SourceStatus
 from backfill.controller.driver import DriverState, Launch
-from backfill.controller.local import spark_conf
+from backfill.controller.local import local_spark_conf
 from backfill.controller.local.driver import LocalBackend
 from backfill.controller.local.java import find_java
+from backfill.controller.local.local_spark_conf import cores, local_conf, local_variables
 from backfill.controller.local.processes import group_members
-from backfill.controller.local.spark_conf import cores, local_conf, local_variables
 from backfill.planning.workspace import Workspace
 from backfill.protocol.driver_settings import DriverSettings
 from situations import HEADER, backfill, planned
@@ -326,7 +326,7 @@ def test_java_loads_its_classes_from_an_archive_where_there_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = tmp_path / "of two words" / "classes.jsa"
-    monkeypatch.setattr(spark_conf, "_CLASSES", archive)
+    monkeypatch.setattr(local_spark_conf, "_CLASSES", archive)
     key = "spark.driver.extraJavaOptions"
     assert local_conf(APPLICATION, Overrides()).enforced[key] == (
         "-XX:+UseParallelGC -XX:GCTimeRatio=19"

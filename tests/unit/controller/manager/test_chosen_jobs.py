@@ -4,9 +4,9 @@ import pytest
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput
-from backfill.controller.jobs.job import Job, JobState
+from backfill.controller.jobs.any_job import Job, JobState
 from backfill.controller.jobs.kinds.verify import VerifyJob
-from backfill.controller.manager.chosen_jobs import ChosenJobs
+from backfill.controller.manager.process_or_pod_jobs import ChosenJobs
 from situations import HEADER, backfill
 
 JOB = VerifyJob(HEADER, 1)

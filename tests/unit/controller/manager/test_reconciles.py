@@ -12,7 +12,7 @@ from backfill.api.errors import BadInput, ConflictError, Problem
 from backfill.api.hand_off import HandOffStatus
 from backfill.api.status import BackfillStatus
 from backfill.controller.decisions.actions import Decision, Next
-from backfill.controller.jobs.job import JobState
+from backfill.controller.jobs.any_job import JobState
 from backfill.controller.jobs.pool import JobUsage
 from backfill.controller.manager.metrics import Metrics, ended, state_of
 from backfill.controller.manager.reconciles import (
@@ -23,7 +23,7 @@ from backfill.controller.manager.reconciles import (
 )
 from backfill.controller.manager.workqueue import WorkQueue
 from backfill.controller.reconcile import Reconciled
-from backfill.kube.errors import Faltering, Forbidden, Refused, Unreachable
+from backfill.kube.request_errors import Faltering, Forbidden, Refused, Unreachable
 from cases import cases
 from situations import START, attempt, backfill, observed, planned, with_condition
 

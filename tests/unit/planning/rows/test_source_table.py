@@ -9,7 +9,7 @@ from pyiceberg.utils.config import Config
 
 from backfill.api.errors import BackfillError, InvalidPlanInput
 from backfill.planning.plan import SourceInput
-from backfill.planning.rows.table import load_source_table
+from backfill.planning.rows.pinned_table import load_source_table
 
 SOURCE = SourceInput(
     name="clicks",

@@ -34,7 +34,7 @@ from backfill.protocol.split_assignment import (
 from backfill.runtime.agent.agent import Agent
 from backfill.runtime.agent.channel import DirectoryChannel
 from backfill.runtime.queries.lost_commits import LostCommits
-from backfill.runtime.queries.run import Run, StartedQuery
+from backfill.runtime.queries.run_state import Run, StartedQuery
 from backfill.runtime.queries.tracker import ReportedBatch, Tracker, Traits
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.release_file import Release, read_release, release_path
@@ -500,7 +500,7 @@ def test_a_result_that_is_lost_when_batch_jobs_commit_is_not_tried_again(driver:
 def test_an_application_that_waits_without_reading_a_source_is_not_supported(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backfill.runtime.queries.run._SILENT_SECONDS", 0.0)
+    monkeypatch.setattr("backfill.runtime.queries.run_state._SILENT_SECONDS", 0.0)
     monkeypatch.setattr(driver.run, "_idle_grace_seconds", 0.5)
     # those that run tests side by side, and what earlier tests have left
     others, frames = sys._current_frames().keys(), sys._current_frames

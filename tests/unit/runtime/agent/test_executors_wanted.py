@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
-from backfill.runtime.agent.executors import Executors
+from backfill.runtime.agent.executor_requests import Executors
 
 
 @dataclass

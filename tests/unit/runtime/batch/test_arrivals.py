@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill.runtime.batch.arrivals import Assumed, AtWatermark, Cells, Lags, StepBounds
+from backfill.runtime.batch.arrival_lags import Assumed, AtWatermark, Cells, Lags, StepBounds
 
 STEP = 10
 

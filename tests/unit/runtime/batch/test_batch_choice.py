@@ -13,10 +13,10 @@ from backfill.api.errors import UnsupportedProgram
 from backfill.api.spec import Execution, OrderingPolicy
 from backfill.outputs.staging import Holds, Staged
 from backfill.planning.plan import PlanHeader
-from backfill.runtime.batch import choice
-from backfill.runtime.batch.choice import Choice, choose
+from backfill.runtime.batch import batch_or_stream
+from backfill.runtime.batch.batch_or_stream import Choice, choose
 from backfill.runtime.batch.reach import Bounded, Reach, Unbounded
-from backfill.runtime.queries.run import unsupported
+from backfill.runtime.queries.run_state import unsupported
 from cases import cases
 
 BOUNDED = Bounded({"impressions": Reach(0, 0, 0, None)})
@@ -33,14 +33,14 @@ class Choosing:
     def __init__(self, header: PlanHeader, monkeypatch: pytest.MonkeyPatch):
         self.header = header
         self.found: Bounded | Unbounded | Exception = BOUNDED
-        monkeypatch.setattr(choice, "analyze", self._analyze)
+        monkeypatch.setattr(batch_or_stream, "analyze", self._analyze)
         self.hidden: dict[str, str] = {}
         self.unusable: str | None = None
-        monkeypatch.setattr(choice, "unusable", lambda _spark: self.unusable)
-        monkeypatch.setattr(choice, "analyzed", lambda _frame: None)
-        monkeypatch.setattr(choice, "hiding_nodes", lambda _plan: self.hidden)
+        monkeypatch.setattr(batch_or_stream, "unusable", lambda _spark: self.unusable)
+        monkeypatch.setattr(batch_or_stream, "analyzed", lambda _frame: None)
+        monkeypatch.setattr(batch_or_stream, "hiding_nodes", lambda _plan: self.hidden)
         self.changes = True
-        monkeypatch.setattr(choice, "changes_rows", lambda _frame: self.changes)
+        monkeypatch.setattr(batch_or_stream, "changes_rows", lambda _frame: self.changes)
 
     def _analyze(self, *_: object) -> Bounded | Unbounded:
         if isinstance(self.found, Exception):

@@ -9,8 +9,8 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from backfill.runtime.batch import measuring
-from backfill.runtime.batch.measuring import measure
+from backfill.runtime.batch import measure_arrivals
+from backfill.runtime.batch.measure_arrivals import measure
 from waiting import PATIENCE_SECONDS
 
 SPARK = Mock(spec=SparkSession)
@@ -21,10 +21,10 @@ NOTHING: Any = None
 def three_watermarks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_gateway", None)  # other tests of this process have a Spark
     nodes = [SimpleNamespace(number=number) for number in range(3)]
-    monkeypatch.setattr(measuring, "pruned", lambda _plan, _spark: None)
+    monkeypatch.setattr(measure_arrivals, "pruned", lambda _plan, _spark: None)
     found = [(node, True) for node in nodes]
-    monkeypatch.setattr(measuring, "_watermarks", lambda _plan, complete: found)
-    monkeypatch.setattr(measuring, "without_copies", lambda nodes, _spark: nodes)
+    monkeypatch.setattr(measure_arrivals, "_watermarks", lambda _plan, complete: found)
+    monkeypatch.setattr(measure_arrivals, "without_copies", lambda nodes, _spark: nodes)
 
 
 def test_each_is_measured_and_in_the_order_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +37,7 @@ def test_each_is_measured_and_in_the_order_of_the_plan(monkeypatch: pytest.Monke
             others.set()
         return int(node.number)
 
-    monkeypatch.setattr(measuring, "_at_watermark", at)
+    monkeypatch.setattr(measure_arrivals, "_at_watermark", at)
     found: Any = measure(NOTHING, SPARK, NOTHING, NOTHING)
     assert found == [0, 1, 2]
 
@@ -60,7 +60,7 @@ def test_nothing_waits_for_those_at_work_when_one_fails_and_no_other_begins(
         ended.set()
         return int(node.number)
 
-    monkeypatch.setattr(measuring, "_at_watermark", at)
+    monkeypatch.setattr(measure_arrivals, "_at_watermark", at)
     with pytest.raises(RuntimeError, match="a file is missing"):
         measure(NOTHING, SPARK, NOTHING, NOTHING)
     assert not ended.is_set()
@@ -79,6 +79,6 @@ def test_a_thread_that_cannot_begin_is_an_error_and_nothing_waits_for_it(
 
         return lambda _work: inherited
 
-    monkeypatch.setattr(measuring, "inheritable_thread_target", no_properties)
+    monkeypatch.setattr(measure_arrivals, "inheritable_thread_target", no_properties)
     with pytest.raises(RuntimeError, match="the context is stopped"):
         measure(NOTHING, SPARK, NOTHING, NOTHING)

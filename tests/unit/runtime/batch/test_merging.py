@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill.planning.plan import DeleteFile, OffsetRange, Split
-from backfill.runtime.batch.merging import merged
+from backfill.runtime.batch.merged_splits import merged
 
 SPLIT = Split(
     step=0, source="events", path="/a.parquet", format="parquet", file_bytes=100, row_groups=None,

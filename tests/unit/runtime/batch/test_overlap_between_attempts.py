@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from backfill.api.errors import UnsupportedProgram
-from backfill.outputs.window import Stretch
-from backfill.runtime.batch.certain import Lasting
-from backfill.runtime.batch.overlap import OverlapCheck, SharedResults
+from backfill.outputs.window_rows import Stretch
+from backfill.runtime.batch.determined_columns import Lasting
+from backfill.runtime.batch.overlap_check import OverlapCheck, SharedResults
 from backfill.runtime.batch.spans import Span
 
 STRIP = 10

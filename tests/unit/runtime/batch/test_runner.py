@@ -8,9 +8,9 @@ import pytest
 
 from backfill.outputs.staging import StagedBatch
 from backfill.planning.plan import PlanHeader
-from backfill.runtime.batch.runner import Computed, SpanRunner
+from backfill.runtime.batch.span_runner import Computed, SpanRunner
 from backfill.runtime.batch.spans import Span
-from backfill.runtime.queries.run import FINISHED, Run
+from backfill.runtime.queries.run_state import FINISHED, Run
 from backfill.runtime.queries.tracker import OpenResults, Tracker
 from waiting import PATIENCE_SECONDS, eventually
 

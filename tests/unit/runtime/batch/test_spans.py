@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from backfill.planning.plan import PlanHeader, PlanInputs, SourceTotals
 from backfill.runtime.batch import spans as spans_module
-from backfill.runtime.batch.arrivals import StepBounds
+from backfill.runtime.batch.arrival_lags import StepBounds
 from backfill.runtime.batch.reach import Reach
 from backfill.runtime.batch.spans import (
     LookAround,

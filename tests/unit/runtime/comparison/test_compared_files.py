@@ -11,8 +11,8 @@ from pyiceberg.manifest import DataFile, FileFormat
 from backfill.api.errors import BadInput
 from backfill.api.output import Output
 from backfill.api.spec import Window
-from backfill.outputs.window import window_rows
-from backfill.runtime.comparison.outputs import compare_output
+from backfill.outputs.window_rows import window_rows
+from backfill.runtime.comparison.compare_outputs import compare_output
 from backfill.runtime.comparison.report import Clues
 from backfill.runtime.comparison.sides import side_of
 from comparison_reports import START, settings_of

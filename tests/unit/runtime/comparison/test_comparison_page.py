@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from backfill.planning.workspace import Workspace
-from backfill.runtime.comparison.causes import causes
-from backfill.runtime.comparison.compare import Counts, Found, Sample
+from backfill.runtime.comparison.count_matches import Counts, Found, Sample
+from backfill.runtime.comparison.mismatch_causes import causes
 from cases import cases
 from comparison_reports import compared, report
 

@@ -8,9 +8,9 @@ import pytest
 
 from backfill.api.output import Output
 from backfill.planning.plan import PlanHeader
-from backfill.runtime.comparison.causes import causes
-from backfill.runtime.comparison.compare import Counts, Found, Repeated
-from backfill.runtime.comparison.outputs import clues_of
+from backfill.runtime.comparison.compare_outputs import clues_of
+from backfill.runtime.comparison.count_matches import Counts, Found, Repeated
+from backfill.runtime.comparison.mismatch_causes import causes
 from backfill.runtime.comparison.report import Clues
 from backfill.runtime.queries.tracker import OpenResults, ReportedBatch, Tracker, Traits
 from cases import cases

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from backfill.api.errors import BackfillError
-from backfill.runtime.hand_off.checkpoint import (
+from backfill.runtime.hand_off.checkpoint_format import (
     SHUFFLE_PARTITIONS,
     conf_of,
     is_stateful,

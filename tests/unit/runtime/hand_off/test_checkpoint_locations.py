@@ -7,8 +7,7 @@ import pytest
 
 from backfill.api.errors import UnsupportedProgram
 from backfill.planning.workspace import Workspace
-from backfill.runtime.hand_off.files import Files
-from backfill.runtime.hand_off.place import (
+from backfill.runtime.hand_off.copy_checkpoint import (
     MARKER,
     Marker,
     Placement,
@@ -17,6 +16,7 @@ from backfill.runtime.hand_off.place import (
     check_outlives,
     overlap,
 )
+from backfill.runtime.hand_off.hadoop_files import Files
 
 MINE = Marker(uid="mine", plan_id="plan", query="sums")
 

@@ -13,7 +13,7 @@ from backfill.api.spec import BackfillSpec
 from backfill.planning.plan import plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
-from backfill.runtime.hand_off.cut import (
+from backfill.runtime.hand_off.kafka_start_offsets import (
     Held,
     Retention,
     check_held,

@@ -5,8 +5,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from backfill.runtime.hand_off.cut import Retention
-from backfill.runtime.hand_off.kafka import _retention, client_properties
+from backfill.runtime.hand_off.broker_offsets import _retention, client_properties
+from backfill.runtime.hand_off.kafka_start_offsets import Retention
 
 
 def test_the_client_connects_as_the_program_does_whatever_timeouts_that_has() -> None:

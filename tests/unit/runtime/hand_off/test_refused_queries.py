@@ -8,9 +8,9 @@ import pytest
 
 from backfill.api.errors import UnsupportedProgram
 from backfill.planning.workspace import Workspace
-from backfill.protocol.hand_off import HandOffSettings
+from backfill.protocol.hand_off_messages import HandOffSettings
 from backfill.runtime.hand_off.hand_over import check_query
-from backfill.runtime.queries.run import ContinuedQuery
+from backfill.runtime.queries.run_state import ContinuedQuery
 
 QUERY = ContinuedQuery(
     identity="counts",

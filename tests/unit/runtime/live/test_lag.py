@@ -1,6 +1,6 @@
 """How far behind Kafka a query is, by its progress events."""
 
-from backfill.runtime.live.lag import Lag, offsets_of
+from backfill.runtime.live.kafka_lag import Lag, offsets_of
 
 SECOND = 1_000_000
 A, B = ("events", "0"), ("events", "1")

@@ -6,8 +6,8 @@ import pytest
 
 from backfill.api.errors import BackfillError
 from backfill.api.quantities import from_us
-from backfill.kube.errors import Forbidden, NotFound, Unreachable
-from backfill.protocol.hand_off import LiveReport, LiveSettings
+from backfill.kube.request_errors import Forbidden, NotFound, Unreachable
+from backfill.protocol.hand_off_messages import LiveReport, LiveSettings
 from backfill.runtime.live.reports import Reports
 
 SETTINGS = LiveSettings(namespace="streaming", backfill="b", uid="mine", main_file="app.py")

@@ -11,8 +11,8 @@ from backfill.api.errors import (
     ResultLost,
     first_line,
 )
-from backfill.runtime.queries.causes import cause_of, lasting_cause, started_too_slowly
-from backfill.runtime.queries.run import unsupported
+from backfill.runtime.queries.failure_causes import cause_of, lasting_cause, started_too_slowly
+from backfill.runtime.queries.run_state import unsupported
 from cases import cases
 
 WORKER = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):

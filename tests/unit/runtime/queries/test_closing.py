@@ -7,9 +7,9 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from backfill.planning.plan import PlanHeader
-from backfill.protocol.hand_off import HandOffSettings
-from backfill.runtime.queries.closing import close_query
-from backfill.runtime.queries.run import StartedQuery
+from backfill.protocol.hand_off_messages import HandOffSettings
+from backfill.runtime.queries.query_end import close_query
+from backfill.runtime.queries.run_state import StartedQuery
 from backfill.runtime.queries.tracker import Tracker, Traits
 
 

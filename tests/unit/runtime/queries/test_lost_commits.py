@@ -9,7 +9,7 @@ import pytest
 from backfill.planning.plan import PlanHeader
 from backfill.planning.workspace import Workspace
 from backfill.runtime.queries.lost_commits import LostCommits
-from backfill.runtime.queries.run import Run, StartedQuery
+from backfill.runtime.queries.run_state import Run, StartedQuery
 from backfill.runtime.queries.tracker import Tracker
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from backfill.planning.plan import PlanHeader
-from backfill.runtime.queries.run import Run, StartedQuery
-from backfill.runtime.queries.threads import application_works
+from backfill.runtime.queries.application_threads import application_works
+from backfill.runtime.queries.run_state import Run, StartedQuery
 from backfill.runtime.queries.tracker import Tracker
 from backfill.runtime.switching.query import SwitchedQuery, SwitchedQueryManager
 from waiting import PATIENCE_SECONDS

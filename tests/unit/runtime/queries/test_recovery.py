@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from backfill.planning.workspace import Workspace
-from backfill.runtime.queries.checkpoints import checkpoint_of, committed_steps
+from backfill.runtime.queries.earlier_attempts import checkpoint_of, committed_steps
 from backfill.runtime.source.release_file import Release, read_release, release_path, write_release
 
 

@@ -13,9 +13,9 @@ from pyiceberg.table import Table
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from backfill.planning.plan import SourceInput, Split
-from backfill.planning.rows.table import SourceTable, load_source_table
-from backfill.runtime.source.reading import read_split
+from backfill.planning.rows.pinned_table import SourceTable, load_source_table
 from backfill.runtime.source.schemas import spark_schema
+from backfill.runtime.source.split_reading import read_split
 
 
 def source_table(

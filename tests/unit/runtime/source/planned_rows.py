@@ -7,12 +7,12 @@ from typing import Any
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from backfill.planning.plan import PlanHeader, plan_directory, read_splits_of_steps
-from backfill.planning.rows.table import load_source_table
+from backfill.planning.rows.pinned_table import load_source_table
 from backfill.planning.workspace import Workspace
-from backfill.runtime.batch.merging import merged
+from backfill.runtime.batch.merged_splits import merged
 from backfill.runtime.source.data_source import StepPartition, StepReader
-from backfill.runtime.source.reading import read_split
 from backfill.runtime.source.schemas import spark_schema
+from backfill.runtime.source.split_reading import read_split
 from plain_values import plain_rows
 
 

@@ -21,8 +21,8 @@ from pyiceberg.table import Table
 from backfill.api.errors import InvalidPlanInput
 from backfill.api.source import KafkaColumns
 from backfill.api.spec import BackfillSpec
-from backfill.planning import duplicates
-from backfill.planning.duplicates import SeenOffsets
+from backfill.planning import duplicate_records
+from backfill.planning.duplicate_records import SeenOffsets
 from backfill.planning.plan import PlanHeader, plan_directory, read_splits_of_steps
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
@@ -120,7 +120,7 @@ def test_rows_held_have_a_bound_where_slices_have_more_than_is_estimated(
     lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_once, group = 20_000, 1_000
-    monkeypatch.setattr(duplicates, "_ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr(duplicate_records, "_ROWS_AT_ONCE", at_once)
     rows = 60 * group
     # by their bounds, row groups are spread over the hour; nearly all rows are of its last minute
     minutes = [0.0 if number % group == 0 else 59.0 for number in range(rows)]
@@ -132,7 +132,7 @@ def test_rows_held_have_a_bound_where_slices_have_more_than_is_estimated(
     columns = (*list(zip(*records, strict=True))[:3], times)
     arrays = [pa.array(each, kind.type) for each, kind in zip(columns, RECORDS, strict=True)]
     table.append(pa.table(arrays, schema=RECORDS))
-    read, first = duplicates._rows, SeenOffsets.first
+    read, first = duplicate_records._rows, SeenOffsets.first
     held = most = found = 0
     lock = threading.Lock()
 
@@ -151,7 +151,7 @@ def test_rows_held_have_a_bound_where_slices_have_more_than_is_estimated(
             found += len(offsets)
         return first(self, partitions, offsets)
 
-    monkeypatch.setattr(duplicates, "_rows", counted)
+    monkeypatch.setattr(duplicate_records, "_rows", counted)
     monkeypatch.setattr(SeenOffsets, "first", compared)
     planned(Workspace(str(tmp_path)))
     assert (found, held) == (rows, 0)
@@ -235,7 +235,7 @@ def test_rows_without_an_offset_are_read(lake: Catalog, tmp_path: Path) -> None:
 def test_more_than_planning_can_remember_is_refused_with_what_to_do(
     lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, words: str
 ) -> None:
-    monkeypatch.setattr(duplicates, limit, 1)
+    monkeypatch.setattr(duplicate_records, limit, 1)
     apart: list[Record] = [("a", 0, offset * 10**9, 1) for offset in (1, 2, 2, 3, 3)]
     written(lake, apart)
     with pytest.raises(InvalidPlanInput, match="dropDuplicates") as refused:
@@ -289,7 +289,7 @@ def test_offsets_without_gaps_take_no_memory() -> None:
 def test_offsets_that_are_far_apart_take_no_more_memory_than_is_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(duplicates, "MOST_CHUNKS", 10)
+    monkeypatch.setattr(duplicate_records, "MOST_CHUNKS", 10)
     seen = SeenOffsets()
     seen.first(np.zeros(1_000, np.int64), np.arange(1_000) << 20)
     assert seen.partial == 11, "one too many, which is refused"

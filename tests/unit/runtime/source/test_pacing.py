@@ -13,7 +13,7 @@ from pyiceberg.catalog import Catalog
 from backfill.api.spec import BackfillSpec
 from backfill.planning.plan import plan_directory
 from backfill.planning.planner import make_plan
-from backfill.planning.rows.table import load_source_table
+from backfill.planning.rows.pinned_table import load_source_table
 from backfill.planning.workspace import Workspace
 from backfill.runtime.source.data_source import StepPartition, StepReader
 from backfill.runtime.source.pacing import paced

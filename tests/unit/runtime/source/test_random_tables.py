@@ -23,7 +23,7 @@ from backfill.api.spec import BackfillSpec, OrderingPolicy
 from backfill.planning.plan import PlanHeader, plan_directory, read_splits_of_steps
 from backfill.planning.planner import make_plan, verify_files
 from backfill.planning.workspace import Workspace
-from backfill.runtime.source.reading import count_rows
+from backfill.runtime.source.split_reading import count_rows
 
 SECOND_US = 1_000_000
 TABLES, TABLES_SLOW = 16, 48

@@ -25,10 +25,10 @@ from backfill.planning.plan import (
     splits_schema,
     write_plan,
 )
-from backfill.planning.rows.table import SourceTable
+from backfill.planning.rows.pinned_table import SourceTable
 from backfill.planning.workspace import Workspace
-from backfill.runtime.source.reading import count_rows, read_in_offset_order
 from backfill.runtime.source.schemas import spark_schema
+from backfill.runtime.source.split_reading import count_rows, read_in_offset_order
 from iceberg_tables import catalog_properties, deletion_vectors, position_deletes, sqlite_catalog
 
 ROWS = 100

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from backfill.api.errors import PlanCorrupt
 from backfill.planning.plan import PlanHeader, PlanInputs, Proof, splits_schema, write_plan
-from backfill.planning.rows.table import SourceTable
+from backfill.planning.rows.pinned_table import SourceTable
 from backfill.planning.workspace import Workspace
 from backfill.runtime.source.data_source import StepPartition, StepReader
 from backfill.runtime.source.release_file import Release, write_release

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from backfill.protocol.survey import SurveyedQuery
+from backfill.protocol.survey_result import SurveyedQuery
 from backfill.runtime.surveying.mentions import mentioned
 
 TABLE = "lake.sales.plays"

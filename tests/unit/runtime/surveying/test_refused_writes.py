@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from backfill.api.errors import UnsupportedProgram
-from backfill.runtime.queries.run import ProgramRun
+from backfill.runtime.queries.run_state import ProgramRun
 from backfill.runtime.surveying.queries import SurveyedProgram
-from backfill.runtime.switching.main_program import CheckedWriterV2
+from backfill.runtime.switching.main_program_writes import CheckedWriterV2
 
 
 def test_no_frame_is_written_even_if_the_program_catches_the_error() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from backfill.runtime.queries.threads import application_works
-from backfill.runtime.switching import effects
+from backfill.runtime.queries.application_threads import application_works
+from backfill.runtime.switching import side_effects
 from backfill.runtime.switching.batch_function import batch_in_progress, within
 from backfill.runtime.switching.late_writes import BatchThreads
 from waiting import PATIENCE_SECONDS
@@ -42,7 +42,7 @@ class Batch:
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(threading.Thread, "start", threading.Thread.start)
     monkeypatch.setattr(ThreadPoolExecutor, "submit", ThreadPoolExecutor.submit)
-    effects._inherit_the_batch()
+    side_effects._inherit_the_batch()
     yield
 
 
@@ -83,7 +83,7 @@ def test_what_one_batch_may_not_do_another_one_may_at_the_same_time() -> None:
         with within(batch):
             both.wait()
             try:
-                effects._audit(*CONNECT)
+                side_effects._audit(*CONNECT)
             except PermissionError as refused:
                 return str(refused)
             finally:
@@ -93,7 +93,7 @@ def test_what_one_batch_may_not_do_another_one_may_at_the_same_time() -> None:
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(connect, [free, bound])) == ["connected", "connects to db:5432"]
     assert (free.refused, bound.refused) == ([], ["connects to db:5432"])
-    effects._audit(*CONNECT)  # outside of functions
+    side_effects._audit(*CONNECT)  # outside of functions
 
 
 def test_a_task_of_the_application_is_still_known_to_be_at_work() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from backfill.api.errors import ResultLost
 from backfill.planning.workspace import Workspace
-from backfill.runtime.queries.run import Run
+from backfill.runtime.queries.run_state import Run
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.switching import batch_function, effects, late_writes
+from backfill.runtime.switching import batch_function, late_writes, side_effects
 from backfill.runtime.switching.batch_function import BatchFunction, WriteTarget
 from waiting import PATIENCE_SECONDS, eventually
 
@@ -65,7 +65,7 @@ def query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Query]:
     monkeypatch.setattr(batch_function, "_has_ended", lambda frame: False)
     monkeypatch.setattr(batch_function, "_latest", {})
     monkeypatch.setattr(batch_function, "PATIENCE_SECONDS", 0.2)
-    effects._inherit_the_batch()
+    side_effects._inherit_the_batch()
     yield Query(tmp_path, monkeypatch)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from backfill.api.errors import UnsupportedProgram
-from backfill.runtime.queries.run import ProgramRun
-from backfill.runtime.switching.main_program import (
+from backfill.runtime.queries.run_state import ProgramRun
+from backfill.runtime.switching.main_program_writes import (
     CheckedMerge,
     CheckedWriter,
     CheckedWriterV2,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from backfill.api.backfill import Backfill
-from backfill.iceberg.storage import store_properties
+from backfill.iceberg.object_stores import store_properties
 from backfill.runtime.switching.object_store import s3a_options
 from spark_applications import KUBEFLOW, backfill_of
 

@@ -11,7 +11,7 @@ from pyspark.sql.merge import MergeIntoWriter
 from pyspark.sql.readwriter import DataFrameWriter, DataFrameWriterV2
 
 from backfill.runtime.switching.batch_writers import BatchMerge, _Write, _WriteTo
-from backfill.runtime.switching.main_program import _DESCRIBING, CheckedMerge
+from backfill.runtime.switching.main_program_writes import _DESCRIBING, CheckedMerge
 
 STAND_INS = [
     (DataFrameWriter, _Write, {"mode", "option", "save", "jdbc", "clusterBy"}),

@@ -4,7 +4,7 @@ import copy
 from typing import Final
 
 from backfill.controller.children.merge import part
-from backfill.kube.errors import QUOTA
+from backfill.kube.request_errors import QUOTA
 from backfill.kube.resources import Manifest
 
 POD_SECURITY: Final = "violates PodSecurity"

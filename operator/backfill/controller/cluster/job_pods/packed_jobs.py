@@ -9,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from backfill.api.errors import BackfillError
 from backfill.api.job_report import MOST_PROGRESS
 from backfill.api.json_text import read_json_text
+from backfill.controller.jobs.any_job import Job
 from backfill.controller.jobs.codec import (
     identifying_parts,
     job_of,
@@ -17,10 +18,9 @@ from backfill.controller.jobs.codec import (
     message_parts,
     readable,
 )
-from backfill.controller.jobs.job import Job
-from backfill.controller.jobs.messages import Message
-from backfill.kube.packed import packed, unpacked
-from backfill.planning.progress import PlanningProgress
+from backfill.controller.jobs.job_messages import Message
+from backfill.kube.packed_json import packed, unpacked
+from backfill.planning.planning_progress import PlanningProgress
 
 _PROGRESS: TypeAdapter[PlanningProgress] = TypeAdapter(PlanningProgress)
 

@@ -22,9 +22,10 @@ from backfill.api.errors import BackfillError, BadInput, ConflictError, Problem
 from backfill.api.redaction import redact
 from backfill.controller.children.driver_state import driver_state, has_ended
 from backfill.controller.cluster.job_pods.admission import POD_SECURITY, advice, restricted
-from backfill.controller.cluster.job_pods.deletion import being_deleted, end_in_words
-from backfill.controller.cluster.job_pods.limit import PodPlaces
-from backfill.controller.cluster.job_pods.manifests import (
+from backfill.controller.cluster.job_pods.packed_jobs import decode_end, decode_progress
+from backfill.controller.cluster.job_pods.pod_deletion import being_deleted, end_in_words
+from backfill.controller.cluster.job_pods.pod_limit import PodPlaces
+from backfill.controller.cluster.job_pods.pod_manifests import (
     JOB_LABEL,
     job_config_map,
     job_name,
@@ -33,16 +34,16 @@ from backfill.controller.cluster.job_pods.manifests import (
     progress_of,
     result_of,
 )
-from backfill.controller.cluster.job_pods.packed_jobs import decode_end, decode_progress
 from backfill.controller.cluster.plan_config_map import application_of
 from backfill.controller.driver import DriverState
-from backfill.controller.jobs.job import Job, JobState, job_kind
+from backfill.controller.jobs.any_job import Job, JobState, job_kind
+from backfill.controller.jobs.job_messages import LOG_LINES, failed, log_text, with_message
 from backfill.controller.jobs.kinds.discard import DiscardJob
-from backfill.controller.jobs.messages import LOG_LINES, failed, log_text, with_message
 from backfill.controller.jobs.pool import JobUsage
 from backfill.kube.cache import Cache, uid_of
 from backfill.kube.client import Cluster
-from backfill.kube.errors import (
+from backfill.kube.object_names import CONTROLLER_MANAGER, Key
+from backfill.kube.request_errors import (
     AlreadyExists,
     ClusterError,
     Denied,
@@ -50,7 +51,6 @@ from backfill.kube.errors import (
     Unauthorized,
     Unreachable,
 )
-from backfill.kube.names import CONTROLLER_MANAGER, Key
 from backfill.kube.resources import CONFIG_MAP, JOB_REPORT, POD, Manifest, Resource
 
 _LOG = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class JobPods:
     """Cache with at least the pods of jobs."""
     reports: Cache
     """Cache of JobReports, reduced by
-    :func:`~backfill.controller.cluster.job_pods.manifests.report_essence`.
+    :func:`~backfill.controller.cluster.job_pods.pod_manifests.report_essence`.
     """
     places: PodPlaces
     start_seconds: float = START_SECONDS

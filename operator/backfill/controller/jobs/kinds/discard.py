@@ -7,7 +7,7 @@ from backfill.api.approval import published, undoing
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError
 from backfill.api.spec import BackfillSpec
-from backfill.controller.jobs.job import OnProgress
+from backfill.controller.jobs.any_job import OnProgress
 from backfill.controller.jobs.staged_outputs import StagedOutput, staged_outputs
 from backfill.planning.workspace import Workspace, checkpoints
 

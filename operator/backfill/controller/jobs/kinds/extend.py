@@ -6,8 +6,8 @@ from typing import Self
 from backfill.api.backfill import Backfill
 from backfill.api.errors import NotExtended
 from backfill.api.spec import BackfillSpec
-from backfill.controller.jobs.job import OnProgress
-from backfill.controller.jobs.kinds.plan import to_plan
+from backfill.controller.jobs.any_job import OnProgress
+from backfill.controller.jobs.kinds.make_plan import to_plan
 from backfill.planning.plan import PlanHeader
 from backfill.planning.workspace import Workspace, checkpoints
 
@@ -48,7 +48,7 @@ class ExtendJob:
         Raises:
             InvalidPlanInput: a table cannot be read.
         """
-        from backfill.planning.extending import extend_plan
+        from backfill.planning.plan_extension import extend_plan
         from backfill.planning.planner import owner_of
 
         kept = checkpoints(self.workspace).child(self.uid)

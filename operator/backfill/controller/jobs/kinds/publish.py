@@ -6,7 +6,7 @@ from backfill.api.errors import CanNotPublish
 from backfill.api.output import PublishMode
 from backfill.api.spec import Window
 from backfill.api.status import ExportStatus
-from backfill.controller.jobs.job import OnProgress
+from backfill.controller.jobs.any_job import OnProgress
 from backfill.controller.jobs.staged_outputs import StagedOutput
 
 
@@ -42,7 +42,7 @@ class PublishJob:
             PublishConflict: the window has changed since the backfill began.
         """
         from backfill.outputs.export import export
-        from backfill.outputs.publish import publish
+        from backfill.outputs.publication import publish
 
         staged = self.staged
         for other in self.others if not _is_published(staged) else ():
@@ -67,7 +67,7 @@ class PublishJob:
 
 def _is_published(staged: StagedOutput) -> bool:
     from backfill.outputs.export import is_exported
-    from backfill.outputs.publish import output_state
+    from backfill.outputs.publication import output_state
 
     if staged.output.publish.mode is PublishMode.EXPORT:
         return is_exported(staged.output, staged.result)
@@ -76,7 +76,7 @@ def _is_published(staged: StagedOutput) -> bool:
 
 def _check(staged: StagedOutput, window: Window) -> None:
     from backfill.outputs.export import check_exportable
-    from backfill.outputs.publish import check_publishable
+    from backfill.outputs.publication import check_publishable
 
     output, result = staged.output, staged.result
     if output.publish.mode is PublishMode.EXPORT:

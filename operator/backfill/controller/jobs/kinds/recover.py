@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from backfill.api.errors import PlanCorrupt
-from backfill.controller.jobs.job import OnProgress
-from backfill.iceberg.failures import reason
+from backfill.controller.jobs.any_job import OnProgress
+from backfill.iceberg.library_errors import reason
 from backfill.planning.plan import PlanHeader, plan_directory, read_header
 from backfill.planning.workspace import Workspace
 

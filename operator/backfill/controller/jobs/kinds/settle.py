@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from backfill.api.errors import BackfillError
-from backfill.controller.jobs.job import OnProgress
+from backfill.controller.jobs.any_job import OnProgress
 from backfill.controller.jobs.staged_outputs import StagedOutput
 
 
@@ -45,7 +45,7 @@ class SettleJob:
 
 
 def _count(staged: StagedOutput) -> Totals:
-    from backfill.outputs.publish import output_state
+    from backfill.outputs.publication import output_state
     from backfill.outputs.staging import lost
 
     state = output_state(staged.output, staged.result)

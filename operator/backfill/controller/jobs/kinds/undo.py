@@ -9,12 +9,12 @@ from backfill.api.approval import published
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput, CanNotPublish
 from backfill.api.spec import MOST_OUTPUTS, Window
-from backfill.controller.jobs.job import OnProgress
+from backfill.controller.jobs.any_job import OnProgress
 from backfill.controller.jobs.staged_outputs import StagedOutput, staged_outputs
 
 if TYPE_CHECKING:
     from backfill.outputs.export import ExportUndo
-    from backfill.outputs.undo import Undo
+    from backfill.outputs.undo_publication import Undo
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class UndoJob:
         Raises:
             Exception: nothing was undone.
         """
-        from backfill.iceberg.failures import reason
+        from backfill.iceberg.library_errors import reason
 
         undone: dict[str, int] = {}
         removed: list[str] = []
@@ -95,7 +95,7 @@ class UndoJob:
 
 def _undo_of(staged: StagedOutput, snapshot: int | None, window: Window) -> "Undo | ExportUndo":
     from backfill.outputs.export import ExportUndo
-    from backfill.outputs.undo import Undo
+    from backfill.outputs.undo_publication import Undo
 
     if snapshot is None:
         return ExportUndo(staged.output, staged.result)

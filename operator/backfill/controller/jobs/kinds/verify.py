@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from backfill.controller.jobs.job import OnProgress
+from backfill.controller.jobs.any_job import OnProgress
 from backfill.planning.plan import PlanHeader
 
 

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from backfill.controller.cluster.job_pods.manifests import (
+from backfill.controller.cluster.job_pods.pod_manifests import (
     job_config_map,
     job_name,
     job_pod,
     job_report,
 )
-from backfill.controller.jobs.kinds.plan import PlanJob
+from backfill.controller.jobs.kinds.make_plan import PlanJob
 from backfill.planning.workspace import Workspace
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of
 

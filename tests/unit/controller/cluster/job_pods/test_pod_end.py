@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from backfill.controller.cluster.job_pods.deletion import PATIENCE, end_in_words, overdue
+from backfill.controller.cluster.job_pods.pod_deletion import PATIENCE, end_in_words, overdue
 
 GONE_BY = datetime(2024, 3, 1, 12, tzinfo=UTC)
 

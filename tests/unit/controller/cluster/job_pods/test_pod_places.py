@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill.api.quantities import format_time
-from backfill.controller.cluster.job_pods.limit import PodPlaces
-from backfill.controller.cluster.job_pods.manifests import JOB_LABEL
-from backfill.controller.jobs.shares import next_turns, share_of
+from backfill.controller.cluster.job_pods.pod_limit import PodPlaces
+from backfill.controller.cluster.job_pods.pod_manifests import JOB_LABEL
+from backfill.controller.jobs.fair_shares import next_turns, share_of
 from backfill.kube.cache import Cache, labelled_key, own_key
-from backfill.kube.names import BACKFILL_LABEL, Key, owner_reference
+from backfill.kube.object_names import BACKFILL_LABEL, Key, owner_reference
 
 
 class Place:

@@ -4,17 +4,17 @@ import base64
 from typing import Any, cast
 
 from backfill.api.errors import BackfillError
-from backfill.controller.cluster.job_pods.limit import PodPlaces
-from backfill.controller.cluster.job_pods.manifests import RESULT_KEY, job_name, job_report
 from backfill.controller.cluster.job_pods.packed_jobs import encode_end
+from backfill.controller.cluster.job_pods.pod_limit import PodPlaces
+from backfill.controller.cluster.job_pods.pod_manifests import RESULT_KEY, job_name, job_report
 from backfill.controller.cluster.job_pods.runner import JobPods
-from backfill.controller.jobs.job import Job
+from backfill.controller.jobs.any_job import Job
+from backfill.controller.jobs.job_messages import Message
 from backfill.controller.jobs.kinds.discard import DiscardJob
-from backfill.controller.jobs.kinds.plan import PlanJob
-from backfill.controller.jobs.messages import Message
+from backfill.controller.jobs.kinds.make_plan import PlanJob
 from backfill.kube.cache import Cache, labelled_key, own_key
 from backfill.kube.client import Cluster
-from backfill.kube.names import BACKFILL_LABEL
+from backfill.kube.object_names import BACKFILL_LABEL
 from backfill.kube.resources import JOB_REPORT, POD, Manifest, Resource
 from backfill.planning.workspace import Workspace
 from cases import cases

@@ -1,0 +1,119 @@
+"""Shows the plan that the operator has made for a Backfill."""
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from backfill.api.backfill import Backfill
+from backfill.api.conditions import ConditionType, find_condition
+from backfill.api.errors import BackfillError, BadInput, Problem
+from backfill.api.quantities import count
+from backfill.cli.cluster.connection import Place, read
+from backfill.cli.exit_status import SUCCEEDED, WAITS
+from backfill.cli.plan_page import render_plan
+from backfill.cli.screen import in_words
+from backfill.cli.text import size
+from backfill.controller.cluster.plan_config_map import KubernetesPlans
+from backfill.controller.decisions.estimate import by_earlier_runs
+from backfill.kube.request_errors import Forbidden
+from backfill.planning.summary import PlanSummary, summarize
+
+
+def show_plan(place: Place, name: str, *, as_json: bool) -> int:
+    """Shows the plan, if it is made.
+
+    Without permission to read ConfigMaps, shows what the status has of it.
+
+    Raises:
+        BadInput: planning found problems of the input.
+        BackfillError: the plan cannot be read.
+    """
+    backfill = place.find(name)
+    if backfill.status.plan_id is None:
+        return _tell_why_not(backfill)
+    summary = _summary(place, backfill)
+    if as_json:
+        kept = summary.model_dump_json(by_alias=True) if summary else None
+        print(kept or json.dumps(_kept_in_status(backfill)))  # noqa: T201
+    elif summary:
+        Console().print(
+            render_plan(name, summary, estimated_for="with as many executors as are allowed")
+        )
+    else:
+        Console().print(_short_page(backfill))
+    return SUCCEEDED
+
+
+def _summary(place: Place, backfill: Backfill) -> PlanSummary | None:
+    try:
+        header = KubernetesPlans(place.cluster).header(backfill)
+    except Forbidden as error:
+        Console(stderr=True).print(
+            f"only the status can be shown: {error}", highlight=False, markup=False, soft_wrap=True
+        )
+        return None
+    if header is None:
+        return None
+    measured = by_earlier_runs(backfill, header.bytes, _earlier(place))
+    limit = backfill.spec.max_rows_per_second
+    return summarize(header, datetime.now(UTC), rows_per_second=limit, measured=measured)
+
+
+def _earlier(place: Place) -> Iterator[Backfill]:
+    """The Backfills of the namespace, as far as they may be listed and this version can read them:
+    only an estimate is lost.
+    """
+    with suppress(Forbidden):
+        for found in place.backfills():
+            with suppress(BackfillError):
+                yield read(found)
+
+
+def _tell_why_not(backfill: Backfill) -> int:
+    name, planned = (
+        backfill.metadata.name,
+        find_condition(backfill.status.conditions, ConditionType.PLANNED),
+    )
+    if planned is not None and planned.status == "False":
+        raise BadInput(
+            Problem("", "\n  ".join((f"{name} cannot be planned:", *planned.message.splitlines())))
+        )
+    why = (
+        in_words(planned)
+        if planned
+        else "suspended"
+        if backfill.spec.suspend
+        else "no operator has started to plan it"
+    )
+    Console(stderr=True).print(
+        f"{name} is not planned yet: {why}", highlight=False, markup=False, soft_wrap=True
+    )
+    return WAITS
+
+
+def _short_page(backfill: Backfill) -> RenderableType:
+    status = backfill.status
+    table = Table("source", box=None, header_style="dim", padding=(0, 1))
+    for column in ("files", "size"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for source in status.sources:
+        table.add_row(source.name, f"{source.files:,}", size(source.bytes))
+    return Group(
+        Text.assemble((backfill.metadata.name, "bold"), (f"  plan {status.plan_id}", "dim")),
+        table,
+        Text(f"  {count(status.progress.steps, 'step')}"),
+    )
+
+
+def _kept_in_status(backfill: Backfill) -> dict[str, object]:
+    status = backfill.status
+    sources = [
+        {"name": source.name, "files": source.files, "bytes": source.bytes}
+        for source in status.sources
+    ]
+    return {"planId": status.plan_id, "steps": {"count": status.progress.steps}, "sources": sources}

@@ -1,0 +1,64 @@
+"""Where the reports of comparisons are, and what they say."""
+
+import json
+import webbrowser
+from pathlib import Path
+
+from rich.console import Console
+
+from backfill.api.backfill import Backfill
+from backfill.api.errors import BackfillError
+from backfill.api.status import OutputStatus
+from backfill.api.workspace_locations import is_local
+from backfill.controller.decisions.validating import validated
+
+
+def show_reports(backfill: Backfill, *, as_json: bool, browse: bool = False) -> None:
+    """Prints how each output compares with production or its reference, and where its report is.
+
+    Args:
+        browse: also opens the reports in a browser.
+
+    Raises:
+        BackfillError: nothing was compared, or a report that is to be opened is not on this
+            machine.
+    """
+    compared = [output for output in backfill.status.outputs if output.comparison is not None]
+    if not compared:
+        asked = any(output.validate_ is not None for output in backfill.spec.outputs)
+        why = (
+            "its results are compared after the last step"
+            if asked
+            else "no output has spec.outputs[].validate"
+        )
+        raise BackfillError(f"{backfill.metadata.name} was not compared: {why}")
+    if as_json:
+        print(json.dumps([_figures(output) for output in compared]))  # noqa: T201
+    else:
+        _print_summary(backfill, compared)
+    if browse:
+        for output in compared:
+            _open(output)
+
+
+def _print_summary(backfill: Backfill, compared: list[OutputStatus]) -> None:
+    asked = {output.name: output for output in backfill.spec.outputs}
+    console = Console()
+    for output in compared:
+        console.print(
+            validated(asked[output.name], output), highlight=False, markup=False, soft_wrap=True
+        )
+
+
+def _figures(output: OutputStatus) -> dict[str, object]:
+    comparison = output.comparison.to_manifest() if output.comparison else {}
+    return {"output": output.name, "table": output.table, "match": output.match, **comparison}
+
+
+def _open(output: OutputStatus) -> None:
+    location = output.comparison.report if output.comparison else ""
+    if not location:
+        return
+    if not is_local(location):
+        raise BackfillError(f"the report is at {location}; download it to open it in a browser")
+    webbrowser.open(Path(location.removeprefix("file:")).absolute().as_uri())

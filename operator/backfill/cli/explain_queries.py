@@ -1,0 +1,90 @@
+"""Says how each query of an application would be run, by running its main program in a driver on
+this machine up to where its queries start.
+"""
+
+from rich.console import Console
+from rich.table import Table
+
+from backfill.api.backfill import Backfill
+from backfill.api.spark_application import Application
+from backfill.cli.asking import ask, check_answered
+from backfill.cli.text import seconds
+from backfill.controller.decisions.execution_messages import too_short
+from backfill.controller.driver import Launch
+from backfill.planning.plan import plan_directory
+from backfill.planning.workspace import Workspace, checkpoints
+from backfill.protocol.explanation import (
+    EXPLANATION_FILE,
+    FIRST_OF_MANY,
+    NOT_COMPARED,
+    ExplainedQuery,
+    Explanation,
+)
+
+_MODULE = "backfill.runtime.explain"
+
+
+def explain(
+    backfill: Backfill, application: Application, plan_id: str, workspace: Workspace
+) -> tuple[ExplainedQuery, ...]:
+    """How each query of an application would run with a plan.
+
+    The workspace of the plan is on this machine. Nothing is written to tables.
+
+    Raises:
+        BadInput: the program cannot be run on history, or not on this machine.
+        BackfillError: the program failed.
+    """
+    plan = plan_directory(workspace, plan_id)
+    launch = Launch(1, backfill, plan_id, plan, checkpoints(workspace))
+    found = ask(_MODULE, EXPLANATION_FILE, application, launch)
+    answer = Explanation.model_validate_json(found)
+    check_answered(answer.reason, answer.message)
+    return answer.queries
+
+
+def render_queries(
+    backfill: Backfill, queries: tuple[ExplainedQuery, ...], console: Console
+) -> None:
+    """Prints how each query would be run."""
+    table = Table(box=None, header_style="dim", padding=(0, 1))
+    for column in ("query", "output", "execution"):
+        table.add_column(column, overflow="fold")
+    for column in ("look-back", "look-ahead"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for query in queries:
+        reach = ("" if each is None else seconds(each) for each in _reach(query))
+        table.add_row(query.query, query.output or "by foreachBatch", query.execution, *reach)
+    console.print(table)
+    for query in queries:
+        reads = (f"{source} ({', '.join(columns)})" for source, columns in query.reads.items())
+        _say(console, f"  {query.query} reads {', '.join(reads)}")
+        if query.execution_reason:
+            _say(console, f"  {query.query} is run as a stream, because {query.execution_reason}")
+        if query.output_mode is not None:
+            _say(console, f"  the result of {query.query} is {_kept(backfill, query)}")
+        for warning in warnings(backfill, query):
+            _say(console, f"  warning: {query.query}: {warning}", style="yellow")
+
+
+def warnings(backfill: Backfill, query: ExplainedQuery) -> list[str]:
+    """What the window is too short for, and what could be wrong unnoticed."""
+    found = too_short(*_reach(query), backfill.spec.window)
+    found += [NOT_COMPARED] if query.compared is False else []
+    return [*found, FIRST_OF_MANY] if query.drops_within_watermark else found
+
+
+def _kept(backfill: Backfill, query: ExplainedQuery) -> str:
+    """Which of the rows that a stream changes are its result."""
+    if query.output_mode == "complete":
+        return "what its last micro-batch gives, in output mode complete"
+    keys = next(each.keys for each in backfill.spec.outputs if each.name == query.output)
+    return f"the newest row of each {', '.join(keys)}, in output mode update"
+
+
+def _reach(query: ExplainedQuery) -> tuple[float | None, float | None]:
+    return query.look_back_seconds, query.look_ahead_seconds
+
+
+def _say(console: Console, text: str, style: str | None = None) -> None:
+    console.print(text, style=style, highlight=False, markup=False)

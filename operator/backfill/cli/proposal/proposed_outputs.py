@@ -1,0 +1,187 @@
+"""Which tables stand for what a program writes, and what their columns are for. By names and
+columns only: a comment marks what rests on a name alone.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, count
+
+from backfill.cli.proposal.name_matching import rank_of, uniquely_named, valid_name
+from backfill.cli.proposal.proposed import (
+    TIMES,
+    UNKNOWN_COLUMN,
+    UNKNOWN_TABLE,
+    Chosen,
+    Lake,
+    ProposedOutput,
+)
+from backfill.protocol.survey_result import Survey, SurveyedQuery
+
+
+def outputs_of(
+    survey: Survey, lake: Lake
+) -> tuple[list[ProposedOutput], list[Chosen[str]], list[str]]:
+    """The outputs, queries that are not run, and what a person has to decide about queries."""
+    outputs: list[ProposedOutput] = []
+    ignored: list[Chosen[str]] = []
+    unsolved: list[str] = []
+    for query in survey.queries:
+        if (why := _not_an_output(query, lake)) is None:
+            for output in _outputs_of(query, lake):
+                taken = next((each for each in outputs if _same_table(each, output)), None)
+                if taken is None:
+                    outputs.append(output)
+                elif query is not taken.query:
+                    unsolved.append(_second_writer(output, taken))
+        elif (name := query.name or query.topic or query.table) is not None:
+            ignored.append(Chosen(name, (why,)))
+        else:
+            unsolved.append(f"{why} Give that query a queryName, and list it in ignoredQueries.")
+    return _of_distinct_tables(uniquely_named(outputs)), ignored, unsolved
+
+
+def _of_distinct_tables(outputs: Sequence[ProposedOutput]) -> list[ProposedOutput]:
+    """The same, with different names for unknown tables: two outputs cannot have the same table,
+    nor can an output have that of a source.
+    """
+    first = f"{UNKNOWN_TABLE}_written"
+    names = chain((first,), (f"{first}_{number}" for number in count(2)))
+    return [
+        each if each.found else replace(each, table=replace(each.table, value=next(names)))
+        for each in outputs
+    ]
+
+
+def _same_table(one: ProposedOutput, other: ProposedOutput) -> bool:
+    return one.found and one.table.value == other.table.value
+
+
+def _second_writer(output: ProposedOutput, taken: ProposedOutput) -> str:
+    return (
+        f"{output.name} and {taken.name} write the same table {output.table.value}, but a Backfill"
+        " accepts one query per table: list one of them in ignoredQueries, and run another"
+        " Backfill for it."
+    )
+
+
+def _not_an_output(query: SurveyedQuery, lake: Lake) -> str | None:
+    """Why a query can be no output."""
+    if query.by_row:
+        return (
+            "It writes each row with code of its own (foreach), which a backfill cannot isolate"
+            " from production."
+        )
+    if query.format == "kafka" and _table_of_query(query, lake).value == UNKNOWN_TABLE:
+        return (
+            f"It sends records to the Kafka topic {query.topic}, and no table has its name and the"
+            " columns of its records. To keep them, list it as an output with such a table instead."
+        )
+    return None
+
+
+def _outputs_of(query: SurveyedQuery, lake: Lake) -> list[ProposedOutput]:
+    if query.function is not None:
+        found = [lake.find(word) for word in query.mentions if word.count(".") >= 1]
+        tables = list(dict.fromkeys(each for each in found if each is not None))
+        why = f"The function {query.function} of foreachBatch names this table."
+        todo = (
+            f"The table that the function {query.function} of foreachBatch writes; if it writes"
+            " several, an output for each."
+        )
+        if not tables:
+            return [_output(query.function, query, Chosen(UNKNOWN_TABLE, todo=(todo,)), {})]
+        return [
+            _output(
+                table.rpartition(".")[2],
+                query,
+                Chosen(table, (why,), ("Check that it writes this table; it may only read it.",)),
+                lake.columns(table),
+            )
+            for table in tables
+        ]
+    table = _table_of_query(query, lake)
+    columns = {} if table.value == UNKNOWN_TABLE else lake.columns(table.value)
+    place = query.table or query.topic or "output"
+    name = query.name or re.split(r"[./]", place.replace("`", "").rstrip("/"))[-1]
+    return [_output(name, query, table, columns)]
+
+
+def _table_of_query(query: SurveyedQuery, lake: Lake) -> Chosen[str]:
+    if query.table is not None and (found := lake.find(query.table)) is not None:
+        lacks = _lacks(query, lake.columns(found))
+        todo = (f"It lacks {', '.join(lacks)}, which the query writes.",) if lacks else ()
+        return Chosen(found, ("The program writes this table.",), todo)
+    wanted = [each for each in (query.table, query.topic, query.name) if each is not None]
+    ranked = sorted(
+        (rank, table)
+        for table in lake.names
+        for each in wanted
+        if (rank := rank_of(each, table)) is not None and not _lacks(query, lake.columns(table))
+    )
+    best = list(dict.fromkeys(table for rank, table in ranked if rank == ranked[0][0]))
+    what = query.name or query.table or "a query without a name"
+    if len(best) == 1:
+        return Chosen(best[0], (f"It has the name of {what}, and all columns of its result.",))
+    written = f", which writes {query.table}" if query.table and query.table != what else ""
+    wanted_table = f"The Iceberg table for the result of {what}{written}."
+    if best:
+        return Chosen(UNKNOWN_TABLE, todo=(f"{wanted_table} Candidates: {', '.join(best)}.",))
+    names = ", ".join(f"{column.name} {column.type}" for column in query.columns)
+    none = f"No table has its name and columns: {names}."
+    return Chosen(UNKNOWN_TABLE, todo=(f"{wanted_table} {none}",))
+
+
+def _lacks(query: SurveyedQuery, columns: Mapping[str, str]) -> list[str]:
+    there = {each.lower() for each in columns}
+    return [each.name for each in query.columns if each.name.lower() not in there]
+
+
+def _output(
+    name: str, query: SurveyedQuery, table: Chosen[str], columns: Mapping[str, str]
+) -> ProposedOutput:
+    return ProposedOutput(
+        valid_name(name), query, table, _time_of_result(query, columns), _keys(query, columns)
+    )
+
+
+def _time_of_result(query: SurveyedQuery, columns: Mapping[str, str]) -> Chosen[str] | None:
+    """The column that decides whether a row belongs to the window."""
+    there = {name.lower(): name for name, kind in columns.items() if kind in {*TIMES, "date"}}
+    known = [
+        (there.get(each.name.lower(), each.name), each)
+        for each in query.columns
+        if not columns or each.name.lower() in there
+    ]
+    events = [name for name, each in known if each.is_event_time]
+    times = [name for name, each in known if each.type in {"timestamp", "timestamp_ntz", "date"}]
+    if len(events) == 1:
+        return Chosen(events[0], ("The event time, which decides what belongs to the window.",))
+    if events:
+        why = f"One of the event times {', '.join(events)}."
+        todo = "Check that it decides whether a row is in the window."
+        return Chosen(events[0], (why,), (todo,))
+    if len(times) == 1:
+        return Chosen(times[0], ("The only time column of the result.",))
+    if times or there:
+        todo = (
+            "Choose the column that decides whether a row is in the window. Candidates:"
+            f" {', '.join(times or there.values())}."
+        )
+        return Chosen((times or list(there.values()))[0], todo=(todo,))
+    return None
+
+
+def _keys(query: SurveyedQuery, columns: Mapping[str, str]) -> Chosen[tuple[str, ...]] | None:
+    by = ", ".join(query.groups_by)
+    there = {each.lower(): each for each in columns if "." not in each}
+    keys = [there.get(key.lower()) for key in query.keys]
+    if keys and all(keys) and query.function is None:
+        return Chosen(
+            tuple(filter(None, keys)),
+            (f"The columns that identify a row: the query groups by {by}.",),
+        )
+    if query.groups_by and query.output_mode == "update" and query.function is None:
+        todo = f"The columns that identify a row of the table; the query groups by {by}."
+        return Chosen((UNKNOWN_COLUMN,), todo=(todo,))
+    return None

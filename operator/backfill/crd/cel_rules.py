@@ -1,0 +1,481 @@
+"""CEL validation rules: what the API server checks between fields, beyond the schema of each.
+
+They are the rules of the models' validators and of ``api/manifests/spec_rules.py``. There the
+command line reports every problem at once; here an invalid resource is not stored at all. Nothing
+is defaulted within lists (see ``schema.py``), so rules about items of a list check first whether a
+field is set.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from backfill.api.backfill import Backfill
+from backfill.api.base import Model
+from backfill.api.decision import BackfillDecision, BackfillDecisionSpec
+from backfill.api.forbidden_changes import ADJUSTABLE_FIELDS, MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
+from backfill.api.manifests.spec_rules import MOST_STEPS
+from backfill.api.output import Output, Publish, PublishMode, Validate
+from backfill.api.pods import PodResources, Scaling
+from backfill.api.quantities import DURATION_IN_MILLISECONDS
+from backfill.api.source import KafkaColumns, KafkaValue, SnapshotRef
+from backfill.api.spec import LIVE, BackfillSpec, Window
+from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A CEL expression that must be true, and the message if it is not."""
+
+    expression: str
+    message: str
+    field: str = ""
+    """The field that the message is about. Default: the object that has the rule."""
+
+    def to_manifest(self) -> dict[str, str]:
+        """The rule in the form of a schema."""
+        place = {"fieldPath": f".{self.field}"} if self.field else {}
+        return {"rule": self.expression, "message": self.message, **place}
+
+
+def _some_time(field: str) -> str:
+    """CEL: whether a duration is longer than zero."""
+    return f"self.{field}.matches('[1-9]')"
+
+
+def _milliseconds(field: str) -> str:
+    return DURATION_IN_MILLISECONDS.replace("self", f"self.{field}")
+
+
+_SPEC: Final = (
+    Rule(
+        _some_time("maxMisalignment"),
+        "must be greater than zero; a step spans half of it",
+        "maxMisalignment",
+    ),
+    Rule(
+        "self.sources.all(s, !has(s.live)"
+        " || self.sources.exists_one(t, has(t.live) && t.live.kafka.topic == s.live.kafka.topic))",
+        "two sources have the same topic; name a topic once",
+        "sources",
+    ),
+    Rule(
+        "!has(self.outputs) || self.outputs.all(o, self.outputs.exists_one(p, p.table == o.table))",
+        "two outputs have the same table; run one Backfill for each, and list the query of the"
+        " other in spec.ignoredQueries",
+        "outputs",
+    ),
+    Rule(
+        "!has(self.outputs) || self.outputs.all(o, !has(o.publish) || !has(o.publish.location)"
+        " || self.outputs.exists_one(p, has(p.publish) && has(p.publish.location)"
+        " && p.publish.location == o.publish.location))",
+        "two outputs have the same publish.location; give every output a directory of its own",
+        "outputs",
+    ),
+    Rule(
+        "!has(self.outputs) || self.sources.all(s, (has(s.snapshot) && (has(s.snapshot.id) ||"
+        " has(s.snapshot.asOf))) || !self.outputs.exists(o, o.table == s.table))",
+        "an output's table is also a source's, and the application would read the old rows of its"
+        " own output; write to another table, or choose the rows to read"
+        " with the source's snapshot (id or asOf)",
+        "outputs",
+    ),
+    Rule(
+        "!has(self.ignoredQueries) || !has(self.outputs) || self.ignoredQueries.all(q,"
+        " self.outputs.all(o, o.name != q))",
+        "the name of an output is among them; remove it here to"
+        " run the query, or remove the output",
+        "ignoredQueries",
+    ),
+    Rule(
+        "!has(self.catalogs) || self.catalogs.size() == 0"
+        " || self.sources.all(s, self.catalogs.exists(c, c.name == s.table.split('.')[0]))",
+        "a source's table is in a catalog that spec.catalogs does not list; add the catalog there",
+        "catalogs",
+    ),
+    Rule(
+        "!has(self.catalogs) || self.catalogs.size() == 0 || !has(self.outputs)"
+        " || self.outputs.all(o, self.catalogs.exists(c, c.name == o.table.split('.')[0]))",
+        "an output's table is in a catalog that spec.catalogs does not list; add the catalog there",
+        "catalogs",
+    ),
+    Rule(
+        "!has(self.catalogs) || self.catalogs.size() == 0 || !has(self.outputs)"
+        " || self.outputs.all(o, !has(o.validate) || !has(o.validate.reference)"
+        " || self.catalogs.exists(c, c.name == o.validate.reference.table.split('.')[0]))",
+        "the reference of an output is in a catalog that spec.catalogs does not list; add the"
+        " catalog there",
+        "catalogs",
+    ),
+    Rule(
+        "!has(self.catalogs) || self.catalogs.size() == 0 || !has(self.staticTables)"
+        " || self.staticTables.all(t, self.catalogs.exists(c, c.name == t.table.split('.')[0]))",
+        "a static table is in a catalog that spec.catalogs does not list; add the catalog there",
+        "catalogs",
+    ),
+    Rule(
+        "!has(self.staticTables)"
+        " || self.staticTables.all(t, self.staticTables.exists_one(u, u.table == t.table))",
+        "a static table is listed twice; list it once, as of one time",
+        "staticTables",
+    ),
+    Rule(
+        "!has(self.catalogs) || self.catalogs.all(c, self.catalogs.exists_one(d,"
+        " d.name.lowerAscii().replace('_', '-') == c.name.lowerAscii().replace('_', '-')))",
+        "two catalogs differ only in case, _ and -, which PyIceberg does"
+        " not distinguish; rename one of them",
+        "catalogs",
+    ),
+    Rule(
+        "self.ordering.policy != 'Strict' || self.sources.all(s, has(s.kafka) &&"
+        " has(s.kafka.partitionColumn) && has(s.kafka.offsetColumn))",
+        "Strict order needs kafka.partitionColumn and kafka.offsetColumn of every source; name"
+        " them, or choose another policy",
+        "ordering.policy",
+    ),
+    Rule(
+        f"!{_some_time('waitForInput')} || self.sources.all(s, !has(s.snapshot) ||"
+        " !(has(s.snapshot.id) || has(s.snapshot.asOf)))",
+        "cannot be combined with snapshots that sources choose, which never get more rows; leave"
+        " out waitForInput, or id and asOf of every source",
+        "waitForInput",
+    ),
+    Rule(
+        f"!has(self.outputs) || !({_some_time('window.warmUp')} || {_some_time('window.drain')})"
+        " || self.outputs.all(o, has(o.timestampColumn))",
+        "every output needs a timestampColumn, to leave out the results of warmUp and drain",
+        "outputs",
+    ),
+    Rule(
+        "self.execution != 'Batch' || self.ordering.policy != 'Strict'",
+        "Batch does not keep the order of rows, which ordering.policy Strict requires; write Auto"
+        " or Streaming, or choose another policy",
+        "execution",
+    ),
+    Rule(
+        "self.execution != 'Batch' || !has(self.maxRowsPerSecond)",
+        "Batch cannot limit its rate, as maxRowsPerSecond requires, and may read rows more than"
+        " once; write Auto or Streaming",
+        "execution",
+    ),
+    Rule(
+        # zero is refused above, and would be divided by here
+        "!self.maxMisalignment.matches('[1-9][0-9]*[a-z]') || self.window.end == 'Live' ||"
+        " 2 * ((timestamp(self.window.end)"
+        f" - self.window.start).getMilliseconds() + {_milliseconds('window.warmUp')} +"
+        f" {_milliseconds('window.drain')}) / {_milliseconds('maxMisalignment')} <= {MOST_STEPS}",
+        f"would cut the window into more than {MOST_STEPS:,} steps; allow a greater misalignment,"
+        " or split the window",
+        "maxMisalignment",
+    ),
+    Rule(
+        f"(self.window.end == '{LIVE}') == has(self.handOff)",
+        "must be Live with handOff, and a time without it; add handOff: {to: Live} and write end:"
+        " Live, or leave out handOff and name a time",
+        "window.end",
+    ),
+    Rule(
+        f"!has(self.handOff) || !{_some_time('window.drain')}",
+        "cannot be combined with handOff: live traffic closes the results that are still open;"
+        " leave out drain",
+        "window.drain",
+    ),
+    Rule(
+        "!has(self.handOff) || self.ordering.policy != 'Unordered'",
+        "Unordered is only for applications without state, but handOff hands state over; choose"
+        " another policy",
+        "ordering.policy",
+    ),
+    Rule(
+        "!has(self.handOff) || self.execution != 'Batch'",
+        "Batch keeps no state, but handOff hands state over; write Streaming, or Auto, which"
+        " means the same with handOff",
+        "execution",
+    ),
+    Rule(
+        "!has(self.handOff) || self.sources.all(s, has(s.live) &&"
+        " (has(self.handOff.startingTimestampMargin) || (has(s.kafka) &&"
+        " has(s.kafka.partitionColumn) && has(s.kafka.offsetColumn))))",
+        "handOff needs kafka.partitionColumn, kafka.offsetColumn and live of every source, to"
+        " know where live traffic comes from and where it continues; name them, or, for tables"
+        " without these columns, set handOff.startingTimestampMargin",
+        "sources",
+    ),
+    Rule(
+        "!has(self.handOff) || !has(self.handOff.startingTimestampMargin) ||"
+        f" {_some_time('handOff.startingTimestampMargin')}",
+        "must be greater than zero; set it to the longest time that ingestion may have been"
+        " behind Kafka, such as 30m",
+        "handOff.startingTimestampMargin",
+    ),
+    Rule(
+        f"!has(self.handOff) || !has(self.handOff.maxLag) || {_some_time('handOff.maxLag')}",
+        "must be greater than zero; set it to how far behind Kafka the live application may be,"
+        " such as 5m",
+        "handOff.maxLag",
+    ),
+    Rule(
+        "!has(self.handOff) || !has(self.handOff.maxDistance) || self.sources.all(s,"
+        " has(s.kafka) && has(s.kafka.partitionColumn) && has(s.kafka.offsetColumn) &&"
+        " (!has(s.snapshot) || (!has(s.snapshot.id) && !has(s.snapshot.asOf))))",
+        "needs kafka.partitionColumn and kafka.offsetColumn of every source, and no source may"
+        " choose its snapshot; leave out maxDistance, or name the columns",
+        "handOff.maxDistance",
+    ),
+    Rule(
+        "!has(self.handOff) || self.sources.all(s, !has(s.filter) && !has(s.regions))",
+        "filter and regions leave rows out of history that live traffic contains; leave them out,"
+        " and filter in the application",
+        "sources",
+    ),
+    Rule(
+        "!has(self.handOff) || !has(self.outputs) || self.outputs.all(o,"
+        " o.?publish.?mode.orValue('None') != 'Replace'"
+        " && !has(o.validate))",
+        "publish mode Replace and validate need a window that ends, but with handOff live traffic"
+        " continues; write another mode, and leave out validate",
+        "outputs",
+    ),
+    Rule(
+        "!has(self.handOff) || self.handOff.start != 'Deploy' || !has(self.handOff.name)"
+        " || self.handOff.name != self.applicationRef.name",
+        "is the SparkApplication of applicationRef; give the live one another name",
+        "handOff.name",
+    ),
+)
+
+
+def _unchanged(expression: str, field: str) -> Rule:
+    return Rule(
+        f"!has(oldSelf.status) || !has(oldSelf.status.planId) || ({expression})",
+        "cannot change once the plan is made; create another Backfill for it",
+        f"spec.{field}",
+    )
+
+
+def _immutable_fields() -> Iterator[Rule]:
+    """A rule for each field that cannot change. New fields are immutable unless they are listed as
+    mutable.
+    """
+    for name in _aliases(BackfillSpec):
+        if name in ADJUSTABLE_FIELDS:
+            yield _unchanged(f"has(self.spec.{name}) == has(oldSelf.spec.{name})", name)
+        elif name not in MUTABLE_FIELDS and name != "outputs":
+            yield _unchanged(_same(f"spec.{name}"), name)
+    fixed = (
+        name for name in _aliases(Output) if name != "publish" and name not in MUTABLE_IN_OUTPUTS
+    )
+    unchanged = [_same_in_items(f"has(o.{name})", f"o.{name}") for name in fixed]
+    for name, field in Publish.model_fields.items():
+        if f"publish.{name}" not in MUTABLE_IN_OUTPUTS:
+            there = f"has(o.publish) && has(o.publish.{name})"
+            unchanged.append(
+                _same_in_items("true", f"{there} ? o.publish.{name} : '{field.default}'")
+            )
+    there = "has(self.spec.outputs) == has(oldSelf.spec.outputs) && (!has(self.spec.outputs)"
+    yield _unchanged(f"{there} || {' && '.join(unchanged)})", "outputs")
+
+
+def _approval_stays() -> Rule:
+    """An editor of a Backfill may require approval, but not waive it."""
+    needs = (
+        "(has(o.publish) && has(o.publish.approval)) ? o.publish.approval == 'Manual' :"
+        " has(o.publish) && has(o.publish.mode) && o.publish.mode in ['Replace', 'Upsert'] &&"
+        " (!has(o.validate) || has(o.validate.reference))"
+    )
+    without = f"self.spec.outputs.filter(o, !({needs})).map(o, o.name)"
+    asked = f"oldSelf.spec.outputs.filter(o, {needs}).map(o, o.name)"
+    return Rule(
+        "!has(oldSelf.status) || !has(oldSelf.status.planId) || !has(self.spec.outputs) ||"
+        f" !has(oldSelf.spec.outputs) || !{without}.exists(n, n in {asked})",
+        "the result of an output needs approval, which cannot be waived once the plan is made;"
+        " approve it, or set publish.approval: Manual with the other change",
+        "spec.outputs",
+    )
+
+
+def _same_in_items(there: str, value: str) -> str:
+    """CEL: whether old and new outputs, in order, have the same value of an optional field."""
+    there_in_all = f"self.spec.outputs.map(o, {there}) == oldSelf.spec.outputs.map(o, {there})"
+    chosen = f".filter(o, {there}).map(o, {value})"
+    same = f"self.spec.outputs{chosen} == oldSelf.spec.outputs{chosen}"
+    return same if there == "true" else f"{there_in_all} && {same}"
+
+
+def _same(field: str) -> str:
+    """CEL: whether a field is unchanged. Optional selection (``?.``) would be shorter, but its
+    estimated cost has no bound.
+    """
+    return (
+        f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} =="
+        f" oldSelf.{field})"
+    )
+
+
+def _aliases(model: type[Model]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
+    Window: (
+        Rule(
+            f"self.end == '{LIVE}' || self.start < timestamp(self.end)",
+            "must be after start; end is exclusive",
+            "end",
+        ),
+    ),
+    SnapshotRef: (
+        Rule("!(has(self.id) && has(self.asOf))", "both id and asOf are given; keep one of them"),
+    ),
+    KafkaColumns: (
+        Rule(
+            "!self.?keyless.orValue(false) || !has(self.keyColumn)",
+            "keyless is true and keyColumn is given; keep one of them",
+        ),
+        Rule(
+            "!self.?dropDuplicates.orValue(false) || (has(self.partitionColumn) &&"
+            " has(self.offsetColumn))",
+            "dropDuplicates compares Kafka partitions and offsets; name their columns in"
+            " partitionColumn and offsetColumn",
+        ),
+    ),
+    KafkaValue: (
+        Rule(
+            "(self.?format.orValue('json') == 'column') == has(self.column)",
+            "column is required with format: column, and not allowed with any other format",
+        ),
+        Rule(
+            "(self.?format.orValue('json') == 'avro') == has(self.schema)",
+            "schema is required with format: avro, and not allowed with any other format",
+        ),
+        Rule(
+            "(self.?framing.orValue('Plain') == 'Confluent') == has(self.schemaId)",
+            "schemaId is required with framing: Confluent, and not allowed with any other framing",
+        ),
+        Rule(
+            "self.?framing.orValue('Plain') == 'Plain' || self.?format.orValue('json') != 'column'",
+            "format: column keeps the bytes unchanged, including any framing; leave framing out",
+        ),
+    ),
+    Output: (
+        *(
+            Rule(
+                f"has(self.timestampColumn) || self.?publish.?mode.orValue('None') != '{mode}'",
+                f"is missing; publish mode {mode} needs it to know which rows to replace",
+                "timestampColumn",
+            )
+            for mode in PublishMode
+            if mode.takes_rows_away
+        ),
+        Rule(
+            "!has(self.keys) || self.keys.all(k, self.keys.exists_one(j, j == k))",
+            "a column is listed more than once; name it once",
+            "keys",
+        ),
+        Rule(
+            "(has(self.keys) && size(self.keys) > 0)"
+            " || self.?publish.?mode.orValue('None') != 'Upsert'",
+            "is missing; publish mode Upsert needs it to know which row replaces which",
+            "keys",
+        ),
+        Rule(
+            "!has(self.validate) || !has(self.validate.tolerance)"
+            " || size(self.validate.tolerance) == 0"
+            " || (has(self.validate.keys) && size(self.validate.keys) > 0)"
+            " || (has(self.keys) && size(self.keys) > 0)",
+            "needs keys: without them, it is unknown which rows to compare with each other; name"
+            " the columns that identify a row in keys or in validate.keys",
+            "validate.tolerance",
+        ),
+        Rule(
+            "!has(self.validate) || !has(self.keys)"
+            " || (has(self.validate.keys) && size(self.validate.keys) > 0)"
+            " || self.keys.all(k, !(has(self.validate.ignore) && k in self.validate.ignore)"
+            " && !(has(self.validate.tolerance) && k in self.validate.tolerance))",
+            "a column is a key, so it cannot be ignored or have a tolerance; name it in one place",
+            "keys",
+        ),
+        Rule(
+            "has(self.timestampColumn) || !has(self.timestampUnit)",
+            "is set without timestampColumn; set timestampColumn, or remove timestampUnit",
+        ),
+        Rule(
+            "has(self.timestampColumn) || !has(self.validate)",
+            "is missing; validate needs it to know which rows to compare",
+            "timestampColumn",
+        ),
+        Rule(
+            "!has(self.validate) || !has(self.validate.reference)"
+            " || self.validate.reference.table != self.table",
+            "is the table of the output itself; remove reference, and write against: Production",
+            "validate.reference.table",
+        ),
+    ),
+    Publish: (
+        Rule(
+            "(self.?mode.orValue('None') == 'Export') == has(self.location)",
+            "location is required with mode: Export, and not allowed with any other mode",
+        ),
+    ),
+    Validate: (
+        Rule(
+            "(self.?against.orValue('Production') == 'Reference') == has(self.reference)",
+            "reference is required with against: Reference, and not allowed with against:"
+            " Production",
+        ),
+        Rule(
+            "!has(self.keys) || self.keys.all(k, !(has(self.ignore) && k in self.ignore)"
+            " && !(has(self.tolerance) && k in self.tolerance))",
+            "a column is a key, so it cannot be ignored or have a tolerance; name it in one place",
+            "keys",
+        ),
+    ),
+    Scaling: (
+        Rule(
+            "self.minExecutors <= self.maxExecutors",
+            "must not be greater than maxExecutors",
+            "minExecutors",
+        ),
+    ),
+    PodResources: (
+        Rule(
+            "quantity(self.memory).compareTo(quantity('128Mi')) >= 0",
+            "is too little for a job to start; give at least 128Mi",
+            "memory",
+        ),
+    ),
+    BackfillSpec: _SPEC,
+    Backfill: (*_immutable_fields(), _approval_stays()),
+    BackfillDecisionSpec: (
+        Rule("self == oldSelf", "a decision cannot change; make another one"),
+        Rule(
+            "self.decision != 'Reject' || (has(self.reason) && size(self.reason) > 0)",
+            "is missing; say why the result is rejected",
+            "reason",
+        ),
+    ),
+    BackfillDecision: (
+        Rule(
+            "self.spec.decision == 'Undo'"
+            " ? self.metadata.name.startsWith('undo-' + self.spec.result + '-')"
+            " : self.metadata.name == 'decision-' + self.spec.result",
+            "must be named decision-RESULT, or undo-RESULT-NUMBER if it is to undo",
+        ),
+    ),
+    SplitAssignmentSpec: (
+        Rule("self.attempt >= oldSelf.attempt", "never goes back", "attempt"),
+        Rule(
+            "self.planId != oldSelf.planId || self.attempt != oldSelf.attempt || self.released >="
+            " oldSelf.released",
+            "never goes back within an attempt",
+            "released",
+        ),
+    ),
+    SplitAssignmentStatus: (
+        Rule(
+            "self.attempt >= oldSelf.attempt",
+            "a later attempt has reported here; this driver must stop",
+            "attempt",
+        ),
+    ),
+}

@@ -1,0 +1,91 @@
+"""Reads splits, the rows of a source in a step, from the Parquet files of an Iceberg table."""
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, first_line
+from backfill.planning.plan import Split, read_header, read_splits
+from backfill.planning.rows.pinned_table import OpenTable, SourceTable, load_source_table
+from backfill.planning.rows.projection import Projection
+from backfill.planning.rows.row_selection import kafka_field_ids, path_of
+from backfill.planning.rows.split_file import batch_rows, open_split
+from backfill.planning.workspace import Workspace
+from backfill.runtime.source.sorting import in_order
+
+
+def read_split(
+    table: SourceTable, split: Split, target: pa.Schema, columns: frozenset[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a split in the order of the file, in batches with the Arrow types of ``target``.
+
+    Top-level columns that are not in ``columns`` are null; with None, all are read.
+
+    Raises:
+        InvalidPlanInput: the file no longer exists, is damaged, or does not fit the plan or the
+            table.
+        BackfillError: the file cannot be accessed.
+    """
+    try:
+        yield from _read(table, split, target, columns)
+    except (FileNotFoundError, pa.ArrowInvalid) as error:
+        message = f"{split.path} of {table.source.table} cannot be read: {first_line(error)}"
+        raise InvalidPlanInput(
+            Problem("spec.sources", message, "restore the file, then try again")
+        ) from error
+    except (OSError, pa.ArrowException) as error:
+        raise BackfillError(
+            f"{split.path} of {table.source.table} cannot be read: {error}"
+        ) from error
+
+
+def _read(
+    table: SourceTable, split: Split, target: pa.Schema, columns: frozenset[str] | None
+) -> Iterator[pa.RecordBatch]:
+    opened = table.open()
+    wanted = [field for field in opened.schema.fields if columns is None or field.name in columns]
+    with open_split(opened, split, wanted) as file:
+        project = Projection(wanted, target, file.columns, file.constants)
+        needed = {field.field_id for field in wanted} | file.selection.field_ids
+        for batch in file.selected_batches(needed):
+            yield project(batch)
+
+
+def read_in_offset_order(
+    table: SourceTable,
+    splits: Iterable[Split],
+    target: pa.Schema,
+    columns: frozenset[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of several splits as :func:`read_split` returns them, sorted by Kafka partition and
+    offset. All are in memory at once.
+    """
+    opened = table.open()
+    struct = opened.schema.as_struct()
+    paths = [path_of(struct, field_id) for field_id in kafka_field_ids(opened)]
+    if columns is not None:
+        columns |= {path[0] for path in paths if path}
+    rows = pa.Table.from_batches(
+        (batch for split in splits for batch in read_split(table, split, target, columns)), target
+    )
+    whole = rows.combine_chunks().to_batches()
+    if whole:
+        yield from in_order(
+            whole, [path for path in paths if path], batch_rows(rows.num_rows, rows.nbytes)
+        )
+
+
+def count_rows(plan: Workspace, source: str, step: int) -> int:
+    """Number of rows of a source in a step, counted in the files;
+    in their footers if no row is left out.
+    """
+    described = next(each for each in read_header(plan).inputs.sources if each.name == source)
+    table = load_source_table(described).open()
+    return sum(_count_split(table, split) for split in read_splits(plan, step, source))
+
+
+def _count_split(table: OpenTable, split: Split) -> int:
+    with open_split(table, split, ()) as file:
+        if file.selection.takes_all:
+            return sum(int(file.group_rows[group]) for group in file.row_groups)
+        return sum(int(batch.num_rows) for batch in file.selected_batches(file.selection.field_ids))

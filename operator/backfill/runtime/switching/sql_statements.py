@@ -1,0 +1,289 @@
+"""SQL statements of the application that do more than to read.
+
+Within a function of ``foreachBatch``, inserts and merges go into the branches of the outputs; what
+else writes or defines something is refused, unless the Backfill allows it.
+"""
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from py4j.java_gateway import JavaObject
+from pyspark.errors import ParseException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.catalog import Catalog
+from pyspark.sql.sql_formatter import SQLStringFormatter
+
+from backfill.runtime.catalyst import (
+    frame_of,
+    is_any_of,
+    kind_of,
+    nodes_of,
+    with_name,
+    with_values,
+)
+from backfill.runtime.switching.batch_function import (
+    BatchInProgress,
+    batch_beside,
+    batch_in_progress,
+    batch_of,
+    not_the_function,
+    unknown_thread,
+    within,
+)
+from backfill.runtime.switching.batch_statements import statement_of
+from backfill.runtime.switching.batch_writers import refuse_part, write_statement
+from backfill.runtime.switching.main_program_writes import MainProgram
+from backfill.runtime.switching.side_effects import check
+
+_OF_CATALOGS = (
+    "analyzeTable",
+    "createDatabase",
+    "createExternalTable",
+    "createTable",
+    "dropDatabase",
+    "dropTable",
+    "dropView",
+    "recoverPartitions",
+    "truncateTable",
+)
+"""Methods of ``spark.catalog`` that do what statements do."""
+_PLANS = "org.apache.spark.sql.catalyst.plans.logical"
+_STATEMENTS = (f"{_PLANS}.Command", f"{_PLANS}.ParsedStatement", f"{_PLANS}.CompoundPlanStatement")
+_NO_COMMANDS = {"Call", "InsertIntoDir", "UnresolvedExecuteImmediate"}
+"""Statements that are none of these classes: calls of procedures, ``INSERT OVERWRITE DIRECTORY``,
+and what is in a text that is only known when it runs.
+"""
+_BY_NAME = "PlanWithUnresolvedIdentifier"
+"""A statement, or a part of one, with a table that is named by ``IDENTIFIER(...)``."""
+SPARK_CATALOG = "spark_catalog"
+"""Name of the catalog that Spark has by itself."""
+_SHOW = ("Describe", "List", "Show")
+"""How the names of statements begin that only show something."""
+_OF_SESSION = {
+    "AddArchivesCommand",
+    "AddFilesCommand",
+    "AddJarsCommand",
+    "CacheTable",
+    "CacheTableAsSelect",
+    "ClearCacheCommand",
+    "CreateTempViewUsing",
+    "CreateVariable",
+    "DropVariable",
+    "ExplainCommand",
+    "RefreshFunction",
+    "RefreshResource",
+    "RefreshTable",
+    "ResetCommand",
+    "SetCatalogAndNamespace",
+    "SetCatalogCommand",
+    "SetCommand",
+    "SetNamespaceCommand",
+    "SetVariable",
+    "UncacheTable",
+}
+"""Statements that concern only the session, or the application."""
+
+_installing = threading.Lock()
+_program: MainProgram | None = None
+"""The program that this process runs."""
+
+
+def watch_statements(program: MainProgram) -> None:
+    """Watches the statements of a program. Call it for each program that this process runs."""
+    global _program
+    with _installing:
+        first, _program = _program is None, program
+        if first:
+            SparkSession.sql = _sql(SparkSession.sql)  # type: ignore[method-assign]
+            for name in _OF_CATALOGS:
+                setattr(Catalog, name, _of_catalog(getattr(Catalog, name), name))
+
+
+def _sql(original: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def sql(self: SparkSession, *args: Any, **kwargs: Any) -> DataFrame:
+        batch = batch_of(self)
+        beside = batch_beside() if batch is None else None
+        given = signature.bind(self, *args, **kwargs).arguments
+        values = given.get("args")
+        if batch is None and beside is None:
+            if _may_run(self, given["sqlQuery"], given.get("kwargs", {})):
+                return original(self, *args, **kwargs)
+            return _nothing_written(self)
+        with within(batch), _formatted(self, given["sqlQuery"], given.get("kwargs", {})) as text:
+            with not_the_function():
+                plan = self._jsparkSession.sessionState().sqlParser().parsePlan(text)
+                kind = _effect(self, plan)
+            if kind is not None and beside is not None:
+                _refuse_beside(beside, plan, self, kind)
+            elif kind is not None and (rows := _redirected(self, plan, values)) is not None:
+                return rows
+            elif kind is not None:
+                check("Statements", f"runs an SQL statement ({kind})")
+            return original(self, text, values)
+
+    return sql
+
+
+@contextmanager
+def _formatted(spark: SparkSession, text: str, values: Mapping[str, Any]) -> Iterator[str]:
+    """A statement with values in place of names in braces, as PySpark puts them there: DataFrames
+    are views meanwhile.
+    """
+    formatter = SQLStringFormatter(spark)
+    try:
+        yield formatter.format(text, **values) if values else text
+    finally:
+        formatter.clear()
+
+
+def _redirected(spark: SparkSession, plan: JavaObject, values: Any) -> DataFrame | None:
+    """What a statement gives whose rows are staged; None if it is none of those, or if its table is
+    no output and it may happen for real.
+    """
+    batch = batch_in_progress()
+    if batch is None:
+        return None
+    with not_the_function():
+        statement = statement_of(plan, spark)
+        if statement is None:
+            _check_parts(batch, plan, spark)
+            return None
+        if not batch.takes(statement.table) and batch.allows("Statements"):
+            return None
+        rows = frame_of(spark, with_values(spark, statement.rows, values))
+    write_statement(batch, rows, statement, f"spark.sql ({statement.how})")
+    with not_the_function():
+        return _nothing_written(spark)
+
+
+def _nothing_written(spark: SparkSession) -> DataFrame:
+    """What a statement gives whose rows do not go where it says."""
+    return spark.createDataFrame([], "num_affected_rows long")
+
+
+def _may_run(spark: SparkSession, text: str, values: Mapping[str, Any]) -> bool:
+    """Whether a statement outside of functions may be run; False if it is left out.
+
+    Raises:
+        UnsupportedProgram: it writes or defines something, and the Backfill does not allow that.
+    """
+    if _program is None:
+        return True
+    try:
+        with _formatted(spark, text, values) as complete:
+            plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(complete)
+    except ParseException:  # Spark will say so
+        return True
+    kind = _effect(spark, plan)
+    if kind is None or _only_if_missing(spark, plan):
+        return True
+    statement = statement_of(plan, spark)
+    place = None if statement is None else statement.table
+    return _program.may("Statements", f"runs an SQL statement ({kind})", place)
+
+
+def _refuse_beside(
+    batch: BatchInProgress, plan: JavaObject, spark: SparkSession, kind: str
+) -> None:
+    """Refuses a statement of a thread that may be at work for the function of a batch, unless it
+    may happen for real.
+    """
+    with not_the_function():
+        if _only_if_missing(spark, plan):
+            return  # a thread that starts another query may do so
+        if batch.allows("Statements"):
+            parts = (statement_of(node, spark) for node in nodes_of(plan))
+            if not any(part is not None and batch.takes(part.table) for part in parts):
+                return
+        raise batch.refuse(unknown_thread(f"an SQL statement ({kind}) is run"))
+
+
+def _check_parts(batch: BatchInProgress, plan: JavaObject, spark: SparkSession) -> None:
+    """Refuses statements with parts that write an output, as one that inserts into several tables:
+    allowed effects do not include that.
+    """
+    parts = (statement_of(node, spark) for node in nodes_of(plan))
+    writing = next((each for each in parts if each and batch.takes(each.table)), None)
+    if writing is not None:
+        raise refuse_part(batch, writing, f"spark.sql ({writing.how})")
+
+
+def _effect(spark: SparkSession, plan: JavaObject) -> str | None:
+    """The kind of a statement that is more than a query; None for queries, and for statements that
+    have no effect outside of the session.
+    """
+    return next((found for node in nodes_of(plan) if (found := _writes(spark, node))), None)
+
+
+def _writes(spark: SparkSession, node: JavaObject) -> str | None:
+    kind = kind_of(node).removesuffix("$")
+    if kind == _BY_NAME:  # what it does is the same with any name
+        return _effect(spark, with_name(spark, node, "any"))
+    if kind in _NO_COMMANDS:
+        return kind
+    if not is_any_of(spark, node, _STATEMENTS):
+        return None
+    harmless = kind.startswith(_SHOW) or kind in _OF_SESSION or _is_temporary(spark, node, kind)
+    return None if harmless else kind
+
+
+def _only_if_missing(spark: SparkSession, plan: JavaObject) -> bool:
+    """Whether a statement only creates an empty table or a namespace, unless there is one: most
+    programs that do so find it there.
+    """
+    if kind_of(plan) == _BY_NAME:
+        plan = with_name(spark, plan, "any")
+    match kind_of(plan):
+        case "CreateTable":
+            return bool(plan.ignoreIfExists())
+        case "CreateNamespace":
+            return bool(plan.ifNotExists())
+    return False
+
+
+def _is_temporary(spark: SparkSession, node: JavaObject, kind: str) -> bool:
+    """Whether a statement defines or drops a view or function of the session."""
+    match kind:
+        case "CreateViewCommand":
+            return "TempView" in str(node.viewType())
+        case "CreateFunctionCommand" | "CreateSQLFunctionCommand" | "DropFunctionCommand":
+            return bool(node.isTemp())
+        case "DropView":
+            return _drops_nothing_lasting(spark, node)
+    return False
+
+
+def _drops_nothing_lasting(spark: SparkSession, drop: JavaObject) -> bool:
+    """Whether ``DROP VIEW`` drops a view of the session, or ``IF EXISTS`` nothing at all, as where
+    a program clears away what an earlier start of it may have left.
+    """
+    child = drop.child()
+    if kind_of(child) != "UnresolvedIdentifier":
+        return False  # a name that is computed
+    state, name = spark._jsparkSession.sessionState(), child.nameParts()
+    if state.catalog().isTempView(name):
+        return True
+    if name.size() > 1 or state.catalogManager().currentCatalog().name() != SPARK_CATALOG:
+        return False  # views of other catalogs may be known to these only
+    quoted = str(name.head()).replace("`", "``")
+    return bool(drop.ifExists()) and not spark.catalog.tableExists(f"`{quoted}`")
+
+
+def _of_catalog(original: Callable[..., Any], name: str) -> Callable[..., Any]:
+    what = f"calls spark.catalog.{name}"
+
+    @functools.wraps(original)
+    def method(self: Catalog, *args: Any, **kwargs: Any) -> Any:
+        check("Statements", what)
+        if _program is not None and batch_of(self._sparkSession) is None:
+            _program.may("Statements", what)
+        return original(self, *args, **kwargs)
+
+    return method
