@@ -14,12 +14,10 @@ from pyspark.sql import SparkSession
 
 import backfill
 from iceberg_tables import configured_lake
-from small_java import JAVA_OPTIONS, PLANNED_NOT_COMPILED
+from small_java import ON_A_FEW_ROWS
 
-_SETTINGS = PLANNED_NOT_COMPILED | {
-    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+_SETTINGS = ON_A_FEW_ROWS | {
     "spark.python.daemon.module": "backfill.runtime.task_daemon",
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -36,7 +34,7 @@ _SETTINGS = PLANNED_NOT_COMPILED | {
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Two cores, up to four tries of a task, UTC, state in RocksDB. Real runs, which compile, are in
-    ``end_to_end`` and with the drivers.
+    ``end_to_end``.
     """
     with pytest.MonkeyPatch.context() as patch:
         package = str(Path(backfill.__file__).parents[1])

@@ -33,6 +33,7 @@ from backfill.protocol.split_assignment import (
 )
 from backfill.runtime.agent.channel import DirectoryChannel
 from backfill.runtime.settings import RuntimeSettings
+from small_java import ON_A_FEW_ROWS
 from waiting import PATIENCE_SECONDS, eventually
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
@@ -123,11 +124,8 @@ class Lake:
                 ],
                 "execution": "Streaming",
                 "mainFile": str(main_file),
-                "sparkConf": {
-                    "spark.master": "local[2,4]",
-                    "spark.sql.shuffle.partitions": "2",
-                    "spark.ui.enabled": "false",
-                },
+                "sparkConf": ON_A_FEW_ROWS
+                | {"spark.master": "local[2,4]", "spark.sql.shuffle.partitions": "2"},
                 "sparkDefaults": {"spark.sql.session.timeZone": "UTC"},
             }
         )

@@ -12,18 +12,15 @@ import traceback
 from pyspark.sql import SparkSession
 
 from backfill.runtime.live.observer import Observer, observe
-from small_java import JAVA_OPTIONS, PLANNED_NOT_COMPILED
+from small_java import ON_A_FEW_ROWS
 from waiting import eventually
 
 if __name__ == "__main__":
-    settings = PLANNED_NOT_COMPILED | {
+    settings = ON_A_FEW_ROWS | {
         "spark.jars": sys.argv[1],
-        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
-        "spark.ui.enabled": "false",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.streaming.checkpointFileManagerClass": sys.argv[2],
         "spark.sql.shuffle.partitions": "3",
     }
     spark = SparkSession.builder.master("local[4]").config(map=settings).getOrCreate()

@@ -31,7 +31,7 @@ from backfill.planning.workspace import Workspace
 from backfill.protocol.hand_off_messages import HandOffReport, HandOffSettings, LiveReport
 from backfill.runtime.settings import RuntimeSettings
 from kafka_broker import Jars, find_jars, kafka_broker
-from small_java import PLANNED_NOT_COMPILED
+from small_java import ON_A_FEW_ROWS
 from waiting import PATIENCE_SECONDS
 
 HISTORY_ROWS, LIVE_ROWS = 240, 180
@@ -73,10 +73,6 @@ OUTPUTS = {
     "sent": SENT,
     "tallies": SENT,
 }
-FILE_MANAGER = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
-"""Spark's default runs a program of the operating system for every file that it renames here."""
 TIMES = {output: "start" if schema is COUNTS else "at" for output, schema in OUTPUTS.items()}
 
 PREAMBLE = """
@@ -621,7 +617,6 @@ def production(jars: Jars, broker: str, directory: Path) -> Iterator[Production]
                 sys.executable,
                 Path(__file__).with_name("production_applications.py"),
                 jars.for_spark,
-                FILE_MANAGER,
             ],
             env=os.environ | _paths(),
             cwd=directory,
@@ -745,12 +740,10 @@ class History:
             ),
             main_file=str(main_file),
             arguments=(self.broker, str(home / "live")),
-            spark_conf=PLANNED_NOT_COMPILED
+            spark_conf=ON_A_FEW_ROWS
             | {
                 "spark.master": "local[2,4]",
                 "spark.sql.shuffle.partitions": str(HISTORY_PARTITIONS),
-                "spark.ui.enabled": "false",
-                "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
                 "spark.jars": self.jars.for_spark,
             },
             spark_defaults={"spark.sql.session.timeZone": "UTC"},

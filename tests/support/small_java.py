@@ -9,6 +9,15 @@ PLANNED_NOT_COMPILED = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
 }
+ON_A_FEW_ROWS = PLANNED_NOT_COMPILED | {
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+    # the default one runs a program of the operating system for every file that it renames
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.ui.enabled": "false",
+}
+"""For drivers on this machine."""
 _ARCHIVE = Path(sys.prefix, "spark-classes.jsa")
 """Made by ``class_archive.py``, for ``make test``."""
 
