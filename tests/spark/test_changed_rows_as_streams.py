@@ -155,7 +155,7 @@ import os, signal
 from pathlib import Path
 from backfill.outputs import staging
 from backfill.runtime import sink
-from backfill.runtime.changes import newest
+from backfill.runtime.changes import newest_rows
 
 def dying(function, name, when):
     def call(*args, **options):
@@ -181,7 +181,7 @@ def dying_after(function, name):
     return call
 
 sink.stage_batch = dying(sink.stage_batch, "after-staging", "after")
-newest.keep_newest = dying_after(dying(newest.keep_newest, "before-keeping", "before"), "after-keeping")
+newest_rows.keep_newest = dying_after(dying(newest_rows.keep_newest, "before-keeping", "before"), "after-keeping")
 """
 
 

@@ -202,9 +202,10 @@ import json, re, sys, time
 from ipaddress import ip_network
 from pathlib import Path
 from backfill.api.catalog_properties import GivenCatalog
-from backfill.iceberg import answers
+from backfill.iceberg import answer_limits
 from backfill.iceberg.catalogs import open_catalog, work_for_others
-answers.CONNECT_SECONDS, answers.SILENT_SECONDS, answers.ANSWER_SECONDS, answers.MOST_ANSWER_BYTES = 1.0, 1.0, 2.0, 16 * 2**20
+answer_limits.CONNECT_SECONDS, answer_limits.SILENT_SECONDS = 1.0, 1.0
+answer_limits.ANSWER_SECONDS, answer_limits.MOST_ANSWER_BYTES = 2.0, 16 * 2**20
 order, said = json.load(sys.stdin), {}
 given = {name: GivenCatalog(properties) for name, properties in order.items()}
 work_for_others(given, (), (ip_network("127.0.0.0/8"),))
