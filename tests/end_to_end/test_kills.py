@@ -111,10 +111,14 @@ class Assailant:
         process.communicate()
 
     def publishes(self) -> bool:
+        """Whether the publication has begun. It is short, and may be over between two looks."""
         published = find_condition(
             self._production.resource.status.conditions, ConditionType.PUBLISHED
         )
-        return published is not None and published.reason == Reason.PUBLISHING
+        return published is not None and published.reason in (
+            Reason.PUBLISHING,
+            Reason.PUBLISHED,
+        )
 
 
 def described(lake: Catalog, directory: Path, max_misalignment: str = "30m") -> Production:
