@@ -3,6 +3,7 @@
 import operator
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +37,21 @@ def test_no_two_files_of_one_run_have_one_name_as_pytest_could_import_only_the_f
 def test_no_file_names_a_package_registry() -> None:
     pinned = (ROOT / "constraints.txt").read_text()
     assert re.findall(r"^(?![\w.\[\]-]+==[\w.+!]+$).+$", pinned, flags=re.MULTILINE) == []
+
+
+def test_docstrings_refer_to_modules_that_exist() -> None:
+    def name(path: Path) -> str:
+        return ".".join(path.relative_to(ROOT / "operator").with_suffix("").parts)
+
+    paths = sorted((ROOT / "operator" / "backfill").rglob("*.py"))
+    modules = {name(path).removesuffix(".__init__") for path in paths}
+    referred = {
+        (name(path), reference if reference[0] != "." else name(path.parent) + reference)
+        for path in paths
+        for reference in re.findall(r":mod:`~?([^`]+)`", path.read_text())
+    }
+    assert referred
+    assert [(here, there) for here, there in sorted(referred) if there not in modules] == []
 
 
 @pytest.mark.parametrize("extra", ["operator", "spark"])

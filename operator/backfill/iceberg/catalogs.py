@@ -1,7 +1,7 @@
 """Opens catalogs, for all processes: the operator's jobs, pods, drivers and runs on one machine.
 
 In all of them, code that a property names is loaded only if it is of the right kind
-(:mod:`import_points`), only known properties are accepted from a catalog's server, and the
+(:mod:`.import_points`), only known properties are accepted from a catalog's server, and the
 properties of a table do not determine how its files are opened. A process that works for others
 (:func:`work_for_others`) accepts only listed properties.
 """

@@ -29,7 +29,7 @@ from backfill.planning.duplicate_records import (
 from backfill.planning.layout import lay_out
 from backfill.planning.metadata.appended import appends, changes_since, with_all_appended
 from backfill.planning.metadata.pinning import PinnedTable, pin
-from backfill.planning.metadata.protection import protect
+from backfill.planning.metadata.snapshot_protection import protect
 from backfill.planning.missing_offsets import MARKERS, in_words
 from backfill.planning.ordering_policies import check_promises
 from backfill.planning.partition_files import Gap

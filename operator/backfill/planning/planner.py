@@ -18,7 +18,7 @@ from backfill.planning.duplicate_records import without_duplicates
 from backfill.planning.layout import lay_out
 from backfill.planning.metadata.manifests import open_file
 from backfill.planning.metadata.pinning import PinnedTable, check_pinned, pin, pin_static
-from backfill.planning.metadata.protection import protect, unprotect
+from backfill.planning.metadata.snapshot_protection import protect, unprotect
 from backfill.planning.parquet_footers import unreadable_files
 from backfill.planning.plan import (
     HEADER_FILE,

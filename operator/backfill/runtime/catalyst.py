@@ -2,8 +2,8 @@
 
 Spark promises none of what is used here, and a new version may change it. The rest of the runtime
 knows only the names and fields of a plan's nodes; how these are reached, put together and evaluated
-is known only here. :mod:`backfill.runtime.batch.self_test` tries it before the first query depends
-on it.
+is known only here. :mod:`backfill.runtime.batch.spark_compatibility` tries it before the first
+query depends on it.
 """
 
 import re

@@ -1,9 +1,9 @@
 """When the rows of a source arrive, seen from their event times. A span needs rows by their event
 time and reads steps, which hold rows by their arrival, so it must know both.
 
-Where the two lie apart, it is measured before the first span (:mod:`.measuring`): the rows at each
-watermark are put into cells of about the same arrival and about the same lag. A span reads all
-cells with rows that its results depend on, however late or early they arrived, except for those
+Where the two differ, the lag is measured before the first span (:mod:`.measure_arrivals`): the rows
+at each watermark are put into cells of about the same arrival and about the same lag. A span reads
+all cells with rows that its results depend on, however late or early they arrived, except for those
 that a stream would not use any more. A stream has closed a result once its watermark has passed all
 that the result depends on, and the watermark is the greatest event time of earlier batches, less
 the delay, at the source that is furthest behind. So rows are read that lag behind as a whole, and

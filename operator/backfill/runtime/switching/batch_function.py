@@ -35,7 +35,7 @@ from backfill.runtime.switching.late_writes import (
     lost_rows,
     record_lost_rows,
 )
-from backfill.runtime.switching.matching import (
+from backfill.runtime.switching.stream_matching import (
     is_left_out,
     last_part,
     match_write,

@@ -14,7 +14,7 @@ from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.api.spec import Effect
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE
 from backfill.runtime.queries.run_state import ProgramRun
-from backfill.runtime.switching.matching import is_left_out
+from backfill.runtime.switching.stream_matching import is_left_out
 
 NO_EFFECT = ("noop", "console")
 """Formats that keep nothing outside the driver."""

@@ -17,14 +17,14 @@ from backfill.runtime import named_sources
 from backfill.runtime.queries.run_state import ProgramRun, Run
 from backfill.runtime.session_conf import in_session
 from backfill.runtime.source.data_source import SOURCE_FORMAT
-from backfill.runtime.switching.matching import (
+from backfill.runtime.switching.source_frames import SourceFrames
+from backfill.runtime.switching.stream_matching import (
     check_same_cluster,
     check_same_topic,
     kafka_sources,
     named_source,
     table_source,
 )
-from backfill.runtime.switching.source_frames import SourceFrames
 
 RECORD_KINDS = {
     "key": "binary",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill.runtime.batch.self_test import try_early
+from backfill.runtime.batch.spark_compatibility import try_early
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.data_source import source_frame
 from backfill.runtime.source.warm_up import warm_up

@@ -18,7 +18,7 @@ from backfill.runtime.queries.run_state import Run
 from backfill.runtime.source.data_source import source_schema
 from backfill.runtime.source.packing import pack_by_bytes
 from backfill.runtime.switching.batch_function import not_the_function
-from backfill.runtime.switching.matching import static_table
+from backfill.runtime.switching.stream_matching import static_table
 
 _TASK_BYTES = 32 * 2**20
 _NOT_FOUND = {

@@ -44,7 +44,11 @@ from backfill.runtime.source.used_columns import add_used_columns, used_columns_
 from backfill.runtime.switching.batch_function import BatchFunction
 from backfill.runtime.switching.kafka_records import record_rows
 from backfill.runtime.switching.kafka_rows import missing_record_columns
-from backfill.runtime.switching.matching import (
+from backfill.runtime.switching.query import BatchQuery, LeftOutQuery, SwitchedQuery
+from backfill.runtime.switching.side_effects import install_effects
+from backfill.runtime.switching.sql_statements import SPARK_CATALOG
+from backfill.runtime.switching.state_store import StateStore, choose_state_store, may_keep_state
+from backfill.runtime.switching.stream_matching import (
     FILE_FORMATS,
     WHY_A_STREAM,
     Target,
@@ -52,10 +56,6 @@ from backfill.runtime.switching.matching import (
     match_output,
     reason_to_leave_out,
 )
-from backfill.runtime.switching.query import BatchQuery, LeftOutQuery, SwitchedQuery
-from backfill.runtime.switching.side_effects import install_effects
-from backfill.runtime.switching.sql_statements import SPARK_CATALOG
-from backfill.runtime.switching.state_store import StateStore, choose_state_store, may_keep_state
 
 _log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from backfill.api.errors import UnsupportedProgram
 from backfill.runtime import catalyst
-from backfill.runtime.batch import rebind, self_test, straight_json
+from backfill.runtime.batch import rebind, spark_compatibility, straight_json
 from backfill.runtime.batch.batch_or_stream import Choice, choose
-from backfill.runtime.batch.self_test import unusable
+from backfill.runtime.batch.spark_compatibility import unusable
 
 GONE = "'JavaPackage' object is not callable"
 
@@ -23,7 +23,7 @@ GONE = "'JavaPackage' object is not callable"
 @pytest.fixture
 def source(spark: SparkSession) -> Iterator[DataFrame]:
     yield streams(spark, {"events": "k int, t timestamp"})("events")
-    self_test._tried.cache_clear()
+    spark_compatibility._tried.cache_clear()
 
 
 def break_nodes(monkeypatch: pytest.MonkeyPatch) -> str:
@@ -33,19 +33,19 @@ def break_nodes(monkeypatch: pytest.MonkeyPatch) -> str:
 
 def leave_streams(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(
-        self_test, "rebind", lambda plan, spark, *_a, **_k: rebind.frame_of(spark, plan)
+        spark_compatibility, "rebind", lambda plan, spark, *_a, **_k: rebind.frame_of(spark, plan)
     )
     return "a plan over other rows still streams"
 
 
 def observe_nothing(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(self_test, "observing", lambda _spark, plan, *_metrics: plan)
+    monkeypatch.setattr(spark_compatibility, "observing", lambda _spark, plan, *_metrics: plan)
     return "rows that pass a plan are not observed"
 
 
 def lose_rows(monkeypatch: pytest.MonkeyPatch) -> str:
     whole = rebind.rebind
-    monkeypatch.setattr(self_test, "rebind", lambda *a, **k: whole(*a, **k).limit(1))
+    monkeypatch.setattr(spark_compatibility, "rebind", lambda *a, **k: whole(*a, **k).limit(1))
     return "a plan over other rows gives [4], and not [4, 6]"
 
 
@@ -57,7 +57,7 @@ def test_this_spark_can_be_used(spark: SparkSession, source: DataFrame) -> None:
 
 
 def forget_sizes(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(self_test, "sized", lambda frame, _size: frame.limit(0))
+    monkeypatch.setattr(spark_compatibility, "sized", lambda frame, _size: frame.limit(0))
     return "rows of 1099511627776 bytes are taken for 1 bytes"
 
 
@@ -71,7 +71,7 @@ def break_sessions(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def break_rules(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(self_test, "pruned", gone)
+    monkeypatch.setattr(spark_compatibility, "pruned", gone)
     return GONE
 
 
@@ -87,7 +87,7 @@ def change_values(monkeypatch: pytest.MonkeyPatch) -> str:
 def test_records_keep_their_text_where_it_cannot_be_left_out(
     spark: SparkSession, source: DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    self_test._tried.cache_clear()
+    spark_compatibility._tried.cache_clear()
     monkeypatch.setattr(catalyst.Catalyst, "or_null", gone)
     assert unusable(spark) is None
 
@@ -108,7 +108,7 @@ def test_records_keep_their_text_where_it_cannot_be_left_out(
 def test_what_does_not_work_is_named_and_the_query_is_a_stream_if_it_may_be(
     spark: SparkSession, source: DataFrame, monkeypatch: pytest.MonkeyPatch, broken: Any
 ) -> None:
-    self_test._tried.cache_clear()
+    spark_compatibility._tried.cache_clear()
     why = f"batch jobs do not work with Spark {spark.version}: {broken(monkeypatch)}"
     query = source.withWatermark("t", "1 minute").groupBy(F.window("t", "1 hour")).count()
     target: Any = SimpleNamespace(query="q", staged=None, output=SimpleNamespace())

@@ -7,7 +7,7 @@ from backfill.api.output import Output
 from backfill.api.source import Live, LiveKafka, Source
 from backfill.api.spec import Execution
 from backfill.runtime.named_sources import NAMED_FORMAT
-from backfill.runtime.switching.matching import (
+from backfill.runtime.switching.stream_matching import (
     Target,
     check_function,
     check_same_cluster,
