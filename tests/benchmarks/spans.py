@@ -35,9 +35,9 @@ from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
 from backfill.runtime.batch.look_back import analyze
 from backfill.runtime.batch.prepare_query import SpanOutput, prepare_spans
-from backfill.runtime.batch.reach import Unbounded
 from backfill.runtime.batch.span_runner import Computed, SpanRunner
 from backfill.runtime.batch.spans import Span
+from backfill.runtime.batch.time_reach import Unbounded
 from backfill.runtime.queries.logical_plan import columns_used
 from backfill.runtime.queries.run_state import Run
 from backfill.runtime.queries.tracker import Tracker

@@ -24,7 +24,7 @@ from rest import Manifest
 from stores import Stores
 from teams import CATALOG_SECRET, Team, production
 
-from backfill.controller.children.merge import merged
+from backfill.controller.children.manifest_merge import merged
 from kafka import Broker, Client
 from repository import ROOT
 

@@ -273,18 +273,18 @@ kafka(spark).writeStream.queryName("each").foreachBatch(each).start().awaitTermi
 _CALLED = (
     """
 import datetime
-from backfill.runtime.switching import batch_function, writer
+from backfill.runtime.switching import batch_function, stream_writer
 
 class CalledAtOnce(batch_function.BatchFunction):
     def __init__(self, *given):
-        writer.BatchFunction = batch_function.BatchFunction
+        stream_writer.BatchFunction = batch_function.BatchFunction
         super().__init__(*given)
         # a query has a session of its own
         own = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
         rows = [(1, 1, datetime.datetime(2021, 7, 11))]
         self(own.createDataFrame(rows, "id long, user long, at timestamp"), 0)
 
-writer.BatchFunction = CalledAtOnce
+stream_writer.BatchFunction = CalledAtOnce
 """
     + _EACH
 )

@@ -17,8 +17,8 @@ from backfill.api.output import Output
 from backfill.api.spec import BackfillSpec
 from backfill.runtime.batch.look_back import analyze
 from backfill.runtime.batch.prepare_query import SpanOutput, prepare_spans
-from backfill.runtime.batch.reach import Bounded
 from backfill.runtime.batch.span_runner import SpanRunner
+from backfill.runtime.batch.time_reach import Bounded
 from backfill.runtime.queries.logical_plan import columns_used
 from backfill.runtime.queries.run_state import FINISHED, Run
 from backfill.runtime.queries.tracker import Tracker

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 
-from backfill.runtime.batch.rebind import rebind
+from backfill.runtime.batch.rebind_plan import rebind
 from backfill.runtime.catalyst import analyzed
 from backfill.runtime.source.data_source import SOURCE_FORMAT
 

@@ -33,7 +33,7 @@ from pyspark.sql import DataFrame, SparkSession
 from backfill.api.spec import BackfillSpec
 from backfill.runtime.batch import spans
 from backfill.runtime.batch.look_back import analyze
-from backfill.runtime.batch.reach import Bounded
+from backfill.runtime.batch.time_reach import Bounded
 from backfill.runtime.source.data_source import source_frame
 from histories import MINUTE_US, UTC_TIME, times
 

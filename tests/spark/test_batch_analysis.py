@@ -16,8 +16,8 @@ from pyspark.sql.window import Window
 
 from backfill.runtime.batch import look_back
 from backfill.runtime.batch.look_back import KnownRows, analyze
-from backfill.runtime.batch.reach import Bounded, Reach, TimeRange, Unbounded
 from backfill.runtime.batch.time_expressions import ColumnKey
+from backfill.runtime.batch.time_reach import Bounded, Reach, TimeRange, Unbounded
 from backfill.runtime.queries.logical_plan import drops_within_watermark
 
 SCHEMAS = {

@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.runtime.batch.look_back import analyze
-from backfill.runtime.batch.reach import Bounded, Reach
+from backfill.runtime.batch.time_reach import Bounded, Reach
 
 MINUTE = 60_000_000
 START_US = int(datetime(2026, 3, 29, tzinfo=UTC).timestamp()) * 1_000_000

@@ -29,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.runtime.batch import measure_arrivals
-from backfill.runtime.batch.cells import cells_of_tasks
+from backfill.runtime.batch.arrival_cells import cells_of_tasks
 from backfill.runtime.batch.same_watermarks import without_copies
 from backfill.runtime.batch.span_runner import SpanRunner
 from backfill.runtime.catalyst import analyzed, kind_of, nodes_of, pruned

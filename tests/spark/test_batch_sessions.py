@@ -18,10 +18,10 @@ from pyspark.sql import functions as F
 from backfill.planning.plan import PlanHeader, PlanInputs, SourceTotals
 from backfill.runtime.batch.arrival_lags import StepBounds
 from backfill.runtime.batch.look_back import analyze
-from backfill.runtime.batch.reach import Bounded, Sessions
-from backfill.runtime.batch.rebind import rebind
+from backfill.runtime.batch.rebind_plan import rebind
 from backfill.runtime.batch.sessions import SessionQuery, SessionWatch
 from backfill.runtime.batch.spans import LookAround
+from backfill.runtime.batch.time_reach import Bounded, Sessions
 from backfill.runtime.catalyst import analyzed, observed
 from backfill.runtime.queries.tracker import OpenResults
 

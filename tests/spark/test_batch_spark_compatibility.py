@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from backfill.api.errors import UnsupportedProgram
 from backfill.runtime import catalyst
-from backfill.runtime.batch import rebind, spark_compatibility, straight_json
+from backfill.runtime.batch import rebind_plan, spark_compatibility, straight_json
 from backfill.runtime.batch.batch_or_stream import Choice, choose
 from backfill.runtime.batch.spark_compatibility import unusable
 
@@ -33,7 +33,9 @@ def break_nodes(monkeypatch: pytest.MonkeyPatch) -> str:
 
 def leave_streams(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(
-        spark_compatibility, "rebind", lambda plan, spark, *_a, **_k: rebind.frame_of(spark, plan)
+        spark_compatibility,
+        "rebind",
+        lambda plan, spark, *_a, **_k: rebind_plan.frame_of(spark, plan),
     )
     return "a plan over other rows still streams"
 
@@ -44,7 +46,7 @@ def observe_nothing(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def lose_rows(monkeypatch: pytest.MonkeyPatch) -> str:
-    whole = rebind.rebind
+    whole = rebind_plan.rebind
     monkeypatch.setattr(spark_compatibility, "rebind", lambda *a, **k: whole(*a, **k).limit(1))
     return "a plan over other rows gives [4], and not [4, 6]"
 

@@ -20,7 +20,7 @@ from backfill.runtime.batch import measure_arrivals
 from backfill.runtime.batch.arrival_lags import Cells
 from backfill.runtime.batch.batch_sources import Leaves
 from backfill.runtime.batch.measure_arrivals import measure
-from backfill.runtime.batch.rebind import rebind
+from backfill.runtime.batch.rebind_plan import rebind
 from backfill.runtime.batch.straight_json import without_json
 from backfill.runtime.catalyst import analyzed
 from backfill.runtime.queries.logical_plan import columns_used_by

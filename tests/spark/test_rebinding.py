@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.runtime.batch.null_keys import with_null_keys
-from backfill.runtime.batch.rebind import rebind
+from backfill.runtime.batch.rebind_plan import rebind
 from backfill.runtime.catalyst import analyzed, column_of, elements, kind_of, observed, observing
 
 SCHEMAS = {"events": "k int, t timestamp"}

@@ -11,8 +11,8 @@ from captured_streams import Read, streams
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill.runtime.batch.reach import Unbounded
 from backfill.runtime.batch.state_rows import kept_rows
+from backfill.runtime.batch.time_reach import Unbounded
 
 SCHEMAS = {
     "l": "k int, t timestamp, n timestamp_ntz, name string, wide array<int>",

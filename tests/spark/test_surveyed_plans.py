@@ -12,7 +12,7 @@ from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from backfill.runtime.surveying.plans import QueryPlan
 from backfill.runtime.surveying.streams import FoundInputs, SurveyingReader, unread_stream
-from backfill.runtime.switching.reader import RECORD_KINDS
+from backfill.runtime.switching.stream_reader import RECORD_KINDS
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from test_batch_analysis_cuts import (
 
 from backfill.runtime.batch import look_back
 from backfill.runtime.batch.look_back import analyze
-from backfill.runtime.batch.reach import Bounded, Extent, Reach, TimeRange
 from backfill.runtime.batch.time_expressions import Alternative, Expressions
+from backfill.runtime.batch.time_reach import Bounded, Extent, Reach, TimeRange
 from cases import cases
 
 LEFT, RIGHT = Source("l", by_arrival=False), Source("r", by_arrival=False)

@@ -14,7 +14,7 @@ import sys
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from backfill.cli import foreground
+from backfill.cli import foreground_controller
 from backfill.cli.main import main
 from backfill.controller.jobs.process import Usage
 from backfill.controller.jobs.process_main import main as do_jobs
@@ -25,8 +25,8 @@ from waiting import PATIENCE_SECONDS
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
     [
-        "backfill.cli.dry_run",
-        "backfill.cli.foreground",
+        "backfill.cli.local_plan_command",
+        "backfill.cli.foreground_controller",
         "backfill.cli.main",
         "backfill.controller.jobs.process_main",
         "backfill.outputs.cleanup",
@@ -107,7 +107,7 @@ def _run(
     sys.argv = ["backfill", *arguments]
     jobs.ChildProcess = _ForkedJobs  # type: ignore[misc,assignment]
     command = (sys.executable, str(Path(__file__).with_name("fake_driver.py")))
-    foreground.LocalBackend = functools.partial(LocalBackend, command=command)  # type: ignore[misc,assignment]
+    foreground_controller.LocalBackend = functools.partial(LocalBackend, command=command)  # type: ignore[misc,assignment]
     main()
 
 

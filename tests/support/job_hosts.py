@@ -9,10 +9,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from backfill.controller.manager.jobs_container import JobsContainer
+from backfill.controller.manager.jobs_container_client import JobsContainer
 from waiting import PATIENCE_SECONDS
 
-PROGRAM = "backfill.controller.jobs.host"
+PROGRAM = "backfill.controller.jobs.jobs_container_main"
 
 
 class HostedPlace(JobsContainer):

@@ -17,10 +17,10 @@ from pyiceberg.types import ListType, LongType, NestedField, StringType, StructT
 
 from backfill.api.output import Output, Publish, PublishMode
 from backfill.api.spec import Window
-from backfill.outputs.commits import commit
 from backfill.outputs.data_files import DataFileWriter, layout
 from backfill.outputs.result_names import Result
 from backfill.outputs.staging import Holds, StagedBatch, stage_batch
+from backfill.outputs.table_commits import commit
 
 RESULT = Result(
     namespace="streaming", backfill="rmi", uid="first", plan_id="0123456789abcdef", output="summary"

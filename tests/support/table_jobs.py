@@ -96,7 +96,7 @@ def ended(runner: Any, job: Job) -> JobState:
 
 def job_processes() -> set[int]:
     """The processes of this test's jobs, its own children and those of its hosts."""
-    hosts = _children("backfill.controller.jobs.host", {os.getpid()})
+    hosts = _children("backfill.controller.jobs.jobs_container_main", {os.getpid()})
     return _children("backfill.controller.jobs.process_main", {os.getpid(), *hosts})
 
 

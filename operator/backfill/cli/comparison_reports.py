@@ -10,7 +10,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError
 from backfill.api.status import OutputStatus
 from backfill.api.workspace_locations import is_local
-from backfill.controller.decisions.validating import validated
+from backfill.controller.decisions.validated_condition import validated
 
 
 def show_reports(backfill: Backfill, *, as_json: bool, browse: bool = False) -> None:

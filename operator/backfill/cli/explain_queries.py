@@ -7,7 +7,7 @@ from rich.table import Table
 
 from backfill.api.backfill import Backfill
 from backfill.api.spark_application import Application
-from backfill.cli.asking import ask, check_answered
+from backfill.cli.ask_driver import ask, check_answered
 from backfill.cli.text import seconds
 from backfill.controller.decisions.execution_messages import too_short
 from backfill.controller.driver import Launch

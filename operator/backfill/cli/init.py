@@ -27,10 +27,10 @@ from backfill.api.quantities import count, parse_time
 from backfill.api.redaction import redact
 from backfill.api.spark_application import Application, metadata_of, read_application
 from backfill.api.spec import Window
-from backfill.cli.asking import ask, check_answered
-from backfill.cli.dry_run import dry_run
+from backfill.cli.ask_driver import ask, check_answered
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.explain_queries import explain
+from backfill.cli.local_plan_command import dry_run
 from backfill.cli.proposal.application import application_text, given_application
 from backfill.cli.proposal.manifest import TODO, About, manifest
 from backfill.cli.proposal.propose import propose

@@ -19,11 +19,11 @@ from backfill.api.forbidden_changes import program_difference, spec_difference
 from backfill.api.spark_application import Application
 from backfill.api.status import DecisionStatus, Verdict
 from backfill.cli.cluster_or_local import DEFAULT_STATE
-from backfill.cli.ending import exit_status, print_end
 from backfill.cli.exit_status import FAILED, SUCCEEDED
-from backfill.cli.foreground import control
-from backfill.cli.installed import SPARK, TABLES, require
+from backfill.cli.foreground_controller import control
+from backfill.cli.optional_dependencies import SPARK, TABLES, require
 from backfill.cli.result_json import result_line
+from backfill.cli.run_end import exit_status, print_end
 from backfill.cli.target import find, read_file
 from backfill.controller.decisions.finished import expires_at
 from backfill.controller.local.lock import ControllerLock

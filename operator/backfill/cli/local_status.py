@@ -4,13 +4,13 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
-from backfill.cli.ending import exit_status, waiting_for
+from backfill.cli.backfill_view import View
 from backfill.cli.exit_status import SUCCEEDED, WAITS
 from backfill.cli.local_commands import Context
-from backfill.cli.pages import details, listing
 from backfill.cli.result_json import result_line
+from backfill.cli.run_end import exit_status, waiting_for
+from backfill.cli.status_pages import details, listing
 from backfill.cli.target import find
-from backfill.cli.view import View
 from backfill.controller.local.store import stored
 from backfill.protocol.liveness import controller_alive
 

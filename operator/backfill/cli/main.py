@@ -188,7 +188,7 @@ def init(
     writes with Spark at its start is refused. What else it does besides its queries, such as
     connections, happens for real.
     """
-    from backfill.cli.installed import SPARK, TABLES, require
+    from backfill.cli.optional_dependencies import SPARK, TABLES, require
 
     require(*TABLES, SPARK)
     from backfill.cli.init import propose_backfill
@@ -209,7 +209,7 @@ def plan(
 
     Nothing is stored, and without `--explain` nothing is run.
     """
-    from backfill.cli.dry_run import show_plan
+    from backfill.cli.local_plan_command import show_plan
 
     raise typer.Exit(
         show_plan(file, namespace, state_dir, as_json=output == Output.JSON, explained=explain)

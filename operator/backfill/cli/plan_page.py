@@ -6,7 +6,7 @@ from rich.text import Text
 
 from backfill.api.quantities import count
 from backfill.cli.text import moment, seconds, size
-from backfill.planning.summary import MeasuredEstimate, PlanSummary, SourceSummary
+from backfill.planning.plan_summary import MeasuredEstimate, PlanSummary, SourceSummary
 
 
 def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> RenderableType:

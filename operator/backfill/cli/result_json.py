@@ -4,7 +4,7 @@ import json
 
 from backfill.api.backfill import Backfill
 from backfill.api.status import Cost
-from backfill.cli.view import in_order
+from backfill.cli.backfill_view import in_order
 
 
 def result(backfill: Backfill) -> dict[str, object]:

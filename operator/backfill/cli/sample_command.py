@@ -13,7 +13,7 @@ from backfill.api.base import printable
 from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.api.output import Output
 from backfill.api.quantities import count
-from backfill.cli.installed import TABLES, require
+from backfill.cli.optional_dependencies import TABLES, require
 
 if TYPE_CHECKING:
     from backfill.outputs.sample_rows import Pair

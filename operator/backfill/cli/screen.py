@@ -15,8 +15,8 @@ from rich.text import Text
 from backfill.api.conditions import Condition, Reason
 from backfill.api.quantities import count
 from backfill.api.status import SourceStatus
+from backfill.cli.backfill_view import View, planning_in_words
 from backfill.cli.text import moment, seconds
-from backfill.cli.view import View, planning_in_words
 
 _REFRESH_SECONDS = 0.1
 _LINE_SECONDS = 5.0

@@ -26,7 +26,7 @@ from backfill.controller.decisions.actions import (
 )
 from backfill.controller.decisions.decide import decide, finished
 from backfill.controller.decisions.deleting import removal_overdue
-from backfill.controller.decisions.meter import Meter
+from backfill.controller.decisions.measured_rates import Meter
 from backfill.controller.decisions.observed import Observed, next_attempt_number
 from backfill.controller.decisions.overlapping_backfills import published_tables, rivals
 from backfill.controller.decisions.policy import CLUSTER, Policy

@@ -1,6 +1,6 @@
 """Estimated time of completion."""
 
-from backfill.coordination.rate import Rate
+from backfill.coordination.recent_rate import Rate
 
 _MICROSECONDS = 1_000_000
 _FAR_SECONDS = 10 * 366 * 24 * 3600

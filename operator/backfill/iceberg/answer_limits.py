@@ -16,8 +16,8 @@ from typing import Any, Final
 import requests.adapters
 import requests.sessions
 
-from backfill.iceberg.connections import require_peer
-from backfill.iceberg.local_files import BadAnswer, limited
+from backfill.iceberg.allowed_local_files import BadAnswer, limited
+from backfill.iceberg.connection_checks import require_peer
 
 CONNECT_SECONDS: Final = 10.0
 """Limit for a connection, with its TLS handshake."""

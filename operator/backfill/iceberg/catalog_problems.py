@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 from backfill.api.catalog_properties import catalog_variables
 from backfill.api.errors import Problem
 from backfill.api.manifests.problems import did_you_mean
+from backfill.iceberg.allowed_local_files import OutOfReach, limited
 from backfill.iceberg.library_errors import reason
-from backfill.iceberg.local_files import OutOfReach, limited
 
 _NEED_URI = (None, "rest", "hive", "sql")
 _INFERRED = ("http", "thrift", "sqlite", "postgresql")

@@ -28,11 +28,11 @@ from requests import Session
 
 from backfill.api.catalog_properties import CATALOGS_VARIABLE, GivenCatalog, mounted_properties
 from backfill.iceberg.allowed_addresses import Network
+from backfill.iceberg.allowed_local_files import OutOfReach, limit, limited, require_local
 from backfill.iceberg.answer_limits import bound_answers, bound_statements
 from backfill.iceberg.confinement import confine_file_io
-from backfill.iceberg.connections import require_host, require_server, watch_connections
+from backfill.iceberg.connection_checks import require_host, require_server, watch_connections
 from backfill.iceberg.import_points import close_import_points, only_registered
-from backfill.iceberg.local_files import OutOfReach, limit, limited, require_local
 from backfill.iceberg.required_credentials import OWN, needed_for_catalog
 from backfill.iceberg.untrusted_properties import (
     from_server,

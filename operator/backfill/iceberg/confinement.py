@@ -10,8 +10,8 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from backfill.iceberg.connections import require_server
-from backfill.iceberg.local_files import OutOfReach, require_location
+from backfill.iceberg.allowed_local_files import OutOfReach, require_location
+from backfill.iceberg.connection_checks import require_server
 from backfill.iceberg.required_credentials import OWN, S3_SCHEMES, needed_for_files
 from backfill.iceberg.store_relay import relay_uri
 from backfill.iceberg.untrusted_properties import named_servers, store_problems
@@ -19,8 +19,8 @@ from backfill.iceberg.untrusted_properties import named_servers, store_problems
 
 @cache
 def confine_file_io() -> None:
-    """Makes PyIceberg refuse locations that :mod:`backfill.iceberg.local_files` refuses, and
-    properties that would give away this process's identity.
+    """Makes PyIceberg refuse locations that :mod:`backfill.iceberg.allowed_local_files` refuses,
+    and properties that would give away this process's identity.
     """
     begin, parse, find = (
         FileIO.__init__,

@@ -20,7 +20,7 @@ from pyiceberg.catalog.rest.auth import AuthManager, AuthManagerFactory
 from pyiceberg.io import FileIO
 from pyiceberg.table.locations import LocationProvider
 
-from backfill.iceberg.local_files import OutOfReach
+from backfill.iceberg.allowed_local_files import OutOfReach
 from backfill.iceberg.untrusted_properties import FILE_IOS, RETRY_STRATEGIES
 
 

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from backfill.api.errors import BackfillError, first_line
-from backfill.iceberg.local_files import BadAnswer, OutOfReach, limited
+from backfill.iceberg.allowed_local_files import BadAnswer, OutOfReach, limited
 
 _PHRASES: Final = (
     *(

@@ -10,8 +10,8 @@ from functools import lru_cache
 from pyarrow.fs import FileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
+from backfill.iceberg.allowed_local_files import require_location
 from backfill.iceberg.catalogs import catalog_properties
-from backfill.iceberg.local_files import require_location
 from backfill.iceberg.required_credentials import OWN
 
 _STORES = ("s3.", "client.", "gcs.", "adls.", "hdfs.", OWN)

@@ -1,8 +1,8 @@
 """A proxy inside a job's process through which PyArrow's S3 client connects.
 
 That client resolves names, follows redirects and waits by itself. With a proxy it does not: each
-connection is one of Python's, which :mod:`backfill.iceberg.connections` checks, and connections to
-servers that answer too slowly are closed.
+connection is one of Python's, which :mod:`backfill.iceberg.connection_checks` checks, and
+connections to servers that answer too slowly are closed.
 """
 
 import logging
@@ -17,8 +17,8 @@ from io import BufferedReader
 from typing import Final
 from urllib.parse import urlsplit
 
+from backfill.iceberg.allowed_local_files import OutOfReach
 from backfill.iceberg.answer_limits import ANSWER_SECONDS, CONNECT_SECONDS, SILENT_SECONDS
-from backfill.iceberg.local_files import OutOfReach
 
 _LOG = logging.getLogger(__name__)
 _PIECE: Final = 256 * 1024

@@ -15,7 +15,6 @@ from pyiceberg.table.update import RemoveSnapshotRefUpdate
 from backfill.api.errors import BackfillError, UnknownReferences
 from backfill.api.output import Output
 from backfill.iceberg.open_tables import Catalogs
-from backfill.outputs.commits import commit, commit_once
 from backfill.outputs.referenced_files import (
     Unreferenced,
     least_sequence_number,
@@ -32,6 +31,7 @@ from backfill.outputs.staging import (
     summary_of,
 )
 from backfill.outputs.stored_files import OwnDirectory
+from backfill.outputs.table_commits import commit, commit_once
 
 
 def remove_orphans(output: Output, result: Result, base_snapshot_id: int | None) -> int:

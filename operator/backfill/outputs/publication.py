@@ -16,13 +16,13 @@ from backfill.api.output import Output, PublishMode
 from backfill.api.quantities import count
 from backfill.api.spec import Window
 from backfill.iceberg.open_tables import Catalogs
-from backfill.outputs.commits import Overwrite, as_writer, commit_once, commit_produced
 from backfill.outputs.conflicts import ConflictCheck
 from backfill.outputs.referenced_files import Unreferenced, least_sequence_number
 from backfill.outputs.repeated_appends import PUBLISHED_FROM, check_not_doubled, window_in_summary
 from backfill.outputs.replaced_files import Removal, ReplacedRows, Replacement, irremovable
 from backfill.outputs.result_names import Result
 from backfill.outputs.staging import ROWS, branch_head, lost, read_staged, staged_files
+from backfill.outputs.table_commits import Overwrite, as_writer, commit_once, commit_produced
 from backfill.outputs.upserted_rows import replaced_rows
 from backfill.outputs.window_rows import WindowRows, window_rows
 

@@ -28,10 +28,10 @@ from backfill.api.errors import (
 )
 from backfill.api.json_text import read_json_text
 from backfill.iceberg.table_locations import is_unambiguous
-from backfill.outputs.commits import Overwrite, as_writer, clean_refused, commit, commit_once
 from backfill.outputs.referenced_files import manifests_of
 from backfill.outputs.result_names import KEPT_IN, NAME, NAMESPACE, PLAN_ID, Result
 from backfill.outputs.stored_files import remove_file
+from backfill.outputs.table_commits import Overwrite, as_writer, clean_refused, commit, commit_once
 
 QUERY = "backfill.query"
 BATCH_ID = "backfill.batch-id"

@@ -36,13 +36,13 @@ from backfill.api.output import Output, PublishMode
 from backfill.api.quantities import count
 from backfill.api.spec import Window
 from backfill.iceberg.open_tables import Catalogs
-from backfill.outputs.commits import Overwrite, commit_once, commit_produced
 from backfill.outputs.conflicts import changed_files, describe, may_hold, snapshots_since
 from backfill.outputs.publication import publishes
 from backfill.outputs.repeated_appends import UNDONE
 from backfill.outputs.replaced_files import any_inside, irremovable
 from backfill.outputs.result_names import Result
 from backfill.outputs.staging import summary_of
+from backfill.outputs.table_commits import Overwrite, commit_once, commit_produced
 from backfill.outputs.window_comparison import LASTING
 from backfill.outputs.window_rows import Share, WindowRows, window_rows
 

@@ -26,7 +26,7 @@ from backfill.api.errors import BadInput, Problem
 from backfill.api.output import Output
 from backfill.api.quantities import format_time, from_us, to_us
 from backfill.api.spec import Window
-from backfill.iceberg.timestamps import Ticks, ticks_of
+from backfill.iceberg.timestamp_units import Ticks, ticks_of
 
 DAY_US = 86_400_000_000
 _GREATEST = 2**63 - 1

@@ -6,9 +6,9 @@ of a plan has to show. Pure.
 
 from backfill.api.errors import BackfillError
 from backfill.api.spec import OrderingPolicy
-from backfill.iceberg.timestamps import ticks_of
+from backfill.iceberg.timestamp_units import ticks_of
 from backfill.planning.plan import PlanInputs, Proof
-from backfill.planning.steps import ANY_REACH_US, StepLimits
+from backfill.planning.step_boundaries import ANY_REACH_US, StepLimits
 
 
 def step_limits(inputs: PlanInputs) -> StepLimits:

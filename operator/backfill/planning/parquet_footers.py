@@ -25,7 +25,7 @@ from backfill.iceberg.file_columns import (
 )
 from backfill.iceberg.library_errors import reason
 from backfill.iceberg.missing_columns import partition_values
-from backfill.iceberg.timestamps import Ticks
+from backfill.iceberg.timestamp_units import Ticks
 from backfill.planning.plan import PlannedFile
 from backfill.planning.source_files import UNKNOWN, ColumnRef, SourceFiles
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backfill.iceberg.timestamps import GREATEST_US, LEAST_US
+from backfill.iceberg.timestamp_units import GREATEST_US, LEAST_US
 from backfill.planning.source_files import Int64s
 
 _SURELY = 14.0

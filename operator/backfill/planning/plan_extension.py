@@ -19,6 +19,7 @@ from backfill.api.errors import BackfillError, NotExtended
 from backfill.api.quantities import count, format_duration, to_us
 from backfill.api.spec import BackfillSpec, OrderingPolicy
 from backfill.iceberg.open_tables import Catalogs
+from backfill.planning.divide_into_steps import lay_out
 from backfill.planning.duplicate_records import (
     FEW_GAPS,
     MOST_CHUNKS,
@@ -26,8 +27,7 @@ from backfill.planning.duplicate_records import (
     kafka_positions,
     without_duplicates,
 )
-from backfill.planning.layout import lay_out
-from backfill.planning.metadata.appended import appends, changes_since, with_all_appended
+from backfill.planning.metadata.appended_files import appends, changes_since, with_all_appended
 from backfill.planning.metadata.pinning import PinnedTable, pin
 from backfill.planning.metadata.snapshot_protection import protect
 from backfill.planning.missing_offsets import MARKERS, in_words
@@ -46,9 +46,9 @@ from backfill.planning.plan import (
     splits_schema,
     write_plan,
 )
+from backfill.planning.plan_proof import prove
 from backfill.planning.planner import source_field, tags_of
 from backfill.planning.planning_progress import PlanningProgress
-from backfill.planning.proof import prove
 from backfill.planning.recorded_offsets import offsets_file, read_offsets, starts_file
 from backfill.planning.source_metadata import newest_us, read_sources
 from backfill.planning.workspace import Workspace

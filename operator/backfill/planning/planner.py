@@ -14,8 +14,8 @@ from backfill.api.errors import InputAwaited, InvalidPlanInput, Problem
 from backfill.api.quantities import from_us, to_us
 from backfill.api.spec import BackfillSpec, OrderingPolicy
 from backfill.iceberg.open_tables import Catalogs
+from backfill.planning.divide_into_steps import lay_out
 from backfill.planning.duplicate_records import without_duplicates
-from backfill.planning.layout import lay_out
 from backfill.planning.metadata.manifests import open_file
 from backfill.planning.metadata.pinning import PinnedTable, check_pinned, pin, pin_static
 from backfill.planning.metadata.snapshot_protection import protect, unprotect

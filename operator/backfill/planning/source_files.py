@@ -14,7 +14,7 @@ from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import IcebergType
 
 from backfill.iceberg.missing_columns import initial_value
-from backfill.iceberg.timestamps import Ticks, ticks_of
+from backfill.iceberg.timestamp_units import Ticks, ticks_of
 from backfill.planning.plan import DeleteFile, SourceInput
 
 Int64s = npt.NDArray[np.int64]

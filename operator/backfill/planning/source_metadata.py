@@ -9,15 +9,15 @@ import numpy as np
 
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import count
-from backfill.iceberg.timestamps import describe_us
-from backfill.planning.completeness import OtherFiles, check_input, check_live_input
+from backfill.iceberg.timestamp_units import describe_us
 from backfill.planning.file_bounds import fill_bounds
-from backfill.planning.metadata.ingestion import ingested, written_us
+from backfill.planning.metadata.ingestion_watermark import ingested, written_us
 from backfill.planning.metadata.manifests import CALENDAR_US, ManifestScan
 from backfill.planning.metadata.pinning import PinnedTable
 from backfill.planning.missing_offsets import NOTHING, check_offsets
 from backfill.planning.plan import InputCheck, PlanInputs
 from backfill.planning.planning_progress import PlanningProgress
+from backfill.planning.source_completeness import OtherFiles, check_input, check_live_input
 from backfill.planning.source_files import UNKNOWN, SourceFiles
 
 

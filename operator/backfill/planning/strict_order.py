@@ -24,7 +24,7 @@ from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import format_duration
 from backfill.iceberg.file_columns import Columns, WrittenField, columns_of, path_to
 from backfill.iceberg.library_errors import reason
-from backfill.iceberg.timestamps import Ticks
+from backfill.iceberg.timestamp_units import Ticks
 from backfill.planning.file_bounds import unreadable_files
 from backfill.planning.parquet_footers import open_parquet, unfit_columns, unidentified
 from backfill.planning.pieces import Pieces, ReadRange, join

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
 from backfill.api.workspace_locations import LOCATION_FORM, is_local, is_plain
+from backfill.iceberg.allowed_local_files import require_local
 from backfill.iceberg.library_errors import reason
-from backfill.iceberg.local_files import require_local
 from backfill.iceberg.no_symlinks import UnlinkedPath
 
 if TYPE_CHECKING:

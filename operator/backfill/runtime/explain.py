@@ -22,8 +22,8 @@ from backfill.runtime.queries.run_state import FINISHED, Run, StartedQuery, unsu
 from backfill.runtime.queries.tracker import Traits
 from backfill.runtime.settings import settings_from_environment
 from backfill.runtime.switching.install import install
-from backfill.runtime.switching.query import BatchQuery
-from backfill.runtime.switching.writer import Captured, CapturedFunction, SwitchedWriter
+from backfill.runtime.switching.query_handle import BatchQuery
+from backfill.runtime.switching.stream_writer import Captured, CapturedFunction, SwitchedWriter
 
 _LOOK_SECONDS = 0.1
 

@@ -39,7 +39,7 @@ from backfill.outputs.staging import Staged, StagedBatch, read_staged, stage_bat
 from backfill.outputs.window_rows import Stretch, WindowRows, window_rows
 from backfill.runtime.session_conf import session_zone
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.source.long_lived import exempt_from_collection
+from backfill.runtime.source.garbage_collection import exempt_from_collection
 
 SINK_FORMAT = "backfill_iceberg"
 LEFT_OUT = "__backfill_left_out_"

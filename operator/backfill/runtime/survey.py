@@ -16,7 +16,7 @@ from backfill.runtime.settings import settings_from_environment
 from backfill.runtime.surveying.queries import Surveyed, SurveyedProgram, SurveyingWriter
 from backfill.runtime.surveying.streams import FoundInputs, SurveyedTables, SurveyingReader
 from backfill.runtime.switching.install import install_with
-from backfill.runtime.switching.reader import SwitchedBatchReader
+from backfill.runtime.switching.stream_reader import SwitchedBatchReader
 
 _LOOK_SECONDS = 0.1
 _IDLE_GRACE_SECONDS = 2.0

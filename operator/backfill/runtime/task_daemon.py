@@ -13,7 +13,7 @@ from importlib import import_module
 
 from pyspark.daemon import manager
 
-from backfill.runtime.source.long_lived import exempt_from_collection
+from backfill.runtime.source.garbage_collection import exempt_from_collection
 
 _TASKS = "pyspark.worker"
 """What processes of tasks run. Others, which plan the reading of a source, need less."""

@@ -12,11 +12,11 @@ from backfill.api.conditions import ConditionType, Reason, set_condition
 from backfill.api.hand_off import HandedOverQuery, HandedOverSource, HandOffStatus
 from backfill.api.quantities import count
 from backfill.api.status import Attempt, BackfillStatus, OutputStatus, Progress, SourceStatus
-from backfill.cli.pages import details, listing
+from backfill.cli.backfill_view import View
 from backfill.cli.result_json import result_line
 from backfill.cli.screen import Lines, display, render
+from backfill.cli.status_pages import details, listing
 from backfill.cli.text import seconds, size
-from backfill.cli.view import View
 from backfill.planning.planning_progress import PlanningProgress
 
 START = datetime(2024, 1, 1, tzinfo=UTC)

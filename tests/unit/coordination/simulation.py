@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from backfill.api.quantities import from_us
-from backfill.coordination.release import release
+from backfill.coordination.released_steps import release
 from backfill.coordination.timeline import Timeline
 from backfill.coordination.watermarks import Watermarks, watermarks
 from backfill.protocol.split_assignment import (

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from backfill.api.pods import Scaling
 from backfill.coordination.eta import eta
 from backfill.coordination.executor_target import Load, executor_target
-from backfill.coordination.rate import Rate
+from backfill.coordination.recent_rate import Rate
 from cases import cases
 
 HOUR = 3600.0

@@ -13,7 +13,7 @@ import pytest
 from simulation import Cluster, History
 from timelines import MINUTE_US, history, timeline
 
-from backfill.coordination.release import release
+from backfill.coordination.released_steps import release
 from backfill.coordination.timeline import SourceTimeline, Timeline
 from backfill.coordination.watermarks import watermarks
 

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from simulation import BrokenPromiseError, Cluster, History, Rules
 from timelines import histories
 
-from backfill.coordination.release import release
+from backfill.coordination.released_steps import release
 from backfill.coordination.timeline import Timeline
 from backfill.coordination.watermarks import Watermarks, watermarks
 from backfill.protocol.split_assignment import SplitAssignmentStatus

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from timelines import timeline
 
 from backfill.api.quantities import from_us
-from backfill.coordination.release import release, release_ahead
+from backfill.coordination.released_steps import release, release_ahead
 from backfill.coordination.timeline import Timeline
 from backfill.coordination.watermarks import watermarks
 from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus

@@ -7,7 +7,7 @@ from simulation import History
 from timelines import MINUTE_US, histories, timeline
 
 from backfill.api.quantities import from_us
-from backfill.coordination.release import release, release_ahead
+from backfill.coordination.released_steps import release, release_ahead
 from backfill.coordination.timeline import Timeline
 from backfill.coordination.watermarks import watermarks
 from backfill.coordination.work_progress import Work, committed_steps, work

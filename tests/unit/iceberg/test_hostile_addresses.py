@@ -18,7 +18,7 @@ from refusals import refusals
 from backfill.api.catalog_properties import GivenCatalog
 from backfill.controller.jobs.pool import JobPool
 from backfill.iceberg.allowed_addresses import AddressRules, refused_name
-from backfill.iceberg.connections import server_problem
+from backfill.iceberg.connection_checks import server_problem
 from backfill.iceberg.untrusted_properties import refused
 from hostile_catalog import hostile_catalog
 from hostile_server import answering, hostile_server
@@ -379,7 +379,7 @@ _REBINDING = """
 import json, socket, sys
 from ipaddress import ip_network
 from backfill.api.catalog_properties import GivenCatalog
-from backfill.iceberg.connections import watch_connections
+from backfill.iceberg.connection_checks import watch_connections
 from backfill.iceberg.catalogs import open_catalog, work_for_others
 order, said = json.load(sys.stdin), {}
 given = {name: GivenCatalog(properties) for name, properties in order["catalogs"].items()}

@@ -41,8 +41,8 @@ from backfill.api.output import PublishMode
 from backfill.api.quantities import from_us
 from backfill.api.spec import Window
 from backfill.outputs import window_comparison
-from backfill.outputs.commits import commit
 from backfill.outputs.publication import publish
+from backfill.outputs.table_commits import commit
 from backfill.outputs.window_comparison import WindowComparison
 from backfill.outputs.window_rows import window_rows
 from iceberg_tables import commit_files, data_file, deletion_vectors, parquet_file

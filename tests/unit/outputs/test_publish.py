@@ -24,10 +24,10 @@ from backfill.api.output import PublishMode
 from backfill.controller.jobs.kinds.publish import PublishJob
 from backfill.controller.jobs.staged_outputs import StagedOutput
 from backfill.outputs.cleanup import discard
-from backfill.outputs.commits import commit
 from backfill.outputs.publication import OutputState, check_publishable, output_state, publish
 from backfill.outputs.result_names import Result
 from backfill.outputs.staging import staged_files
+from backfill.outputs.table_commits import commit
 from iceberg_tables import commit_files, data_file
 from staged import (
     DAY_START_US,

@@ -20,10 +20,10 @@ from pyiceberg.types import StringType
 from backfill.api.errors import CanNotUndo
 from backfill.api.output import PublishMode
 from backfill.api.spec import Window
-from backfill.outputs.commits import commit
 from backfill.outputs.publication import publish
 from backfill.outputs.result_names import Result
 from backfill.outputs.staging import summary_of
+from backfill.outputs.table_commits import commit
 from backfill.outputs.undo_publication import Undo
 from iceberg_tables import commit_files, commit_manifests, data_file, parquet_file
 from staged import (

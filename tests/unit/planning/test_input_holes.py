@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_files import made_inputs, source_files
 
-from backfill.iceberg.timestamps import GREATEST_US, LEAST_US
-from backfill.planning.completeness import FALSE_ALARMS, Arrivals, OtherFiles, check_input
+from backfill.iceberg.timestamp_units import GREATEST_US, LEAST_US
 from backfill.planning.plan import InputCheck
+from backfill.planning.source_completeness import FALSE_ALARMS, Arrivals, OtherFiles, check_input
 from backfill.planning.usual_pauses import compare
 
 MINUTE = 60_000_000

@@ -7,7 +7,7 @@ from backfill.api.errors import BackfillError
 from backfill.api.spec import OrderingPolicy
 from backfill.planning.ordering_policies import check_promises, step_limits
 from backfill.planning.plan import Proof
-from backfill.planning.steps import ANY_REACH_US
+from backfill.planning.step_boundaries import ANY_REACH_US
 from cases import cases
 
 START, END = 1_000, 2_000

@@ -19,7 +19,7 @@ from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 from pyiceberg.types import NestedField, StringType, TimestampType, TimestamptzType
 
 from backfill.api.errors import InputAwaited, InvalidPlanInput
-from backfill.planning.metadata.ingestion import ingested
+from backfill.planning.metadata.ingestion_watermark import ingested
 from backfill.planning.plan import InputCheck, PlanHeader
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace

@@ -12,7 +12,7 @@ from made_files import Groups, made_inputs, made_source, read_sources, rows_of, 
 
 from backfill.api.errors import InvalidPlanInput
 from backfill.api.spec import OrderingPolicy
-from backfill.planning.layout import lay_out
+from backfill.planning.divide_into_steps import lay_out
 from backfill.planning.plan import PlanHeader
 
 START, END = 1_000, 2_000

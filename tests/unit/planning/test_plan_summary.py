@@ -9,7 +9,7 @@ import pytest
 from planned import hourly, plan, source
 from pyiceberg.catalog import Catalog
 
-from backfill.planning.summary import STEP_OVERHEAD_SECONDS, summarize
+from backfill.planning.plan_summary import STEP_OVERHEAD_SECONDS, summarize
 
 NOW = datetime(2026, 4, 1, tzinfo=UTC)
 

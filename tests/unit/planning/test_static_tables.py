@@ -15,8 +15,8 @@ from backfill.api.errors import InvalidPlanInput
 from backfill.api.quantities import format_time, from_us
 from backfill.api.static_table import StaticTable
 from backfill.cli.plan_page import render_plan
+from backfill.planning.plan_summary import summarize
 from backfill.planning.planner import verify_snapshots
-from backfill.planning.summary import summarize
 
 
 @pytest.fixture

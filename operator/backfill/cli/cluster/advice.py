@@ -7,10 +7,10 @@ from backfill.api.backfill import Backfill
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
 from backfill.api.quantities import parse_time
 from backfill.api.remedies import remedy
+from backfill.cli.backfill_view import has_failed
 from backfill.cli.cluster.connection import Place
-from backfill.cli.ending import exit_status
 from backfill.cli.exit_status import BAD_INPUT, SUCCEEDED
-from backfill.cli.view import has_failed
+from backfill.cli.run_end import exit_status
 
 _TAKEN_UP_WITHIN = timedelta(seconds=30)
 _DRIVER_TROUBLE = {Reason.BACKING_OFF, Reason.DRIVER_SILENT, Reason.DRIVER_TERMINATION_STUCK}

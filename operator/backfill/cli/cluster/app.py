@@ -127,8 +127,8 @@ def list_(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """List Backfills."""
-    from backfill.cli.cluster.follow import follow_all
     from backfill.cli.cluster.status_command import show_all
+    from backfill.cli.cluster.watch_backfills import follow_all
 
     place = where.place()
     show = follow_all if watch else show_all
@@ -145,8 +145,8 @@ def status(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Show the progress of a Backfill, what happened, and what to do next."""
-    from backfill.cli.cluster.follow import follow_one
     from backfill.cli.cluster.status_command import show_one
+    from backfill.cli.cluster.watch_backfills import follow_one
 
     place, name = where.find(target)
     show = follow_one if watch else show_one
@@ -384,7 +384,7 @@ def render(
 
     These are the SparkApplication and the ConfigMap that it mounts.
     """
-    from backfill.cli.cluster.rendering import show_manifests
+    from backfill.cli.cluster.preview_objects import show_manifests
 
     place, name = where.find(target)
     raise typer.Exit(

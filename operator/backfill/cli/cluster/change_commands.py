@@ -11,12 +11,12 @@ from backfill.api.approval import check_goes_on
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import Reason
 from backfill.api.errors import BackfillError, BadInput, ConflictError, Problem
+from backfill.cli.backfill_view import has_failed
 from backfill.cli.cluster.advice import removal
 from backfill.cli.cluster.connection import Place, read
-from backfill.cli.ending import exit_status
 from backfill.cli.exit_status import SUCCEEDED
+from backfill.cli.run_end import exit_status
 from backfill.cli.screen import in_words
-from backfill.cli.view import has_failed
 from backfill.kube.resources import BACKFILL, Manifest
 
 _POLL_SECONDS = 0.5

@@ -11,10 +11,10 @@ from backfill.api.forbidden_changes import spec_difference
 from backfill.api.manifests.backfill_manifest import ForCluster, load_for_cluster
 from backfill.api.quantities import count, format_time
 from backfill.api.spec import LIVE
+from backfill.cli.backfill_view import View
 from backfill.cli.cluster.connection import OPERATORS_WORKSPACE, Place
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.text import moment, seconds
-from backfill.cli.view import View
 from backfill.controller.children.child_manifests import child_problems
 from backfill.controller.cluster.production import read_production
 from backfill.kube.object_names import CLI_MANAGER

@@ -19,9 +19,9 @@ from backfill.cli.plan_page import render_plan
 from backfill.cli.screen import in_words
 from backfill.cli.text import size
 from backfill.controller.cluster.plan_config_map import KubernetesPlans
-from backfill.controller.decisions.estimate import by_earlier_runs
+from backfill.controller.decisions.run_estimate import by_earlier_runs
 from backfill.kube.request_errors import Forbidden
-from backfill.planning.summary import PlanSummary, summarize
+from backfill.planning.plan_summary import PlanSummary, summarize
 
 
 def show_plan(place: Place, name: str, *, as_json: bool) -> int:

@@ -12,12 +12,12 @@ from rich.text import Text
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError
+from backfill.cli.backfill_view import View
 from backfill.cli.cluster.advice import next_step
 from backfill.cli.cluster.connection import Place, read, read_outline
 from backfill.cli.exit_status import SUCCEEDED
-from backfill.cli.pages import details, listing, outcome
 from backfill.cli.result_json import result
-from backfill.cli.view import View
+from backfill.cli.status_pages import details, listing, outcome
 from backfill.kube.resources import Manifest
 
 _NO_EDGE = 1000

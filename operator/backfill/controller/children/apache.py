@@ -37,7 +37,7 @@ from backfill.controller.children.live_manifests import (
     live_metadata,
     live_settings,
 )
-from backfill.controller.children.merge import merged, part, without
+from backfill.controller.children.manifest_merge import merged, part, without
 from backfill.controller.children.pod_template import Role, end_with_spark, spark_container
 from backfill.controller.children.program import Program, program_problems
 from backfill.controller.children.sizing import Sizing

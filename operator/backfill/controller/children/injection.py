@@ -8,7 +8,7 @@ from typing import Final
 from backfill.api.catalog_properties import CATALOGS_DIRECTORY, CATALOGS_VARIABLE
 from backfill.api.spec import CatalogRef
 from backfill.controller.children.launcher import LAUNCHER, LAUNCHER_KEY, LAUNCHER_PATH
-from backfill.controller.children.merge import items, part
+from backfill.controller.children.manifest_merge import items, part
 from backfill.controller.children.program import Program
 from backfill.controller.driver import Launch, driver_settings
 from backfill.kube.object_names import GROUP

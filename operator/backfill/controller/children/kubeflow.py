@@ -34,8 +34,8 @@ from backfill.controller.children.live_manifests import (
     live_pod,
     live_settings,
 )
+from backfill.controller.children.manifest_merge import merged, without
 from backfill.controller.children.memory_overhead import FACTOR
-from backfill.controller.children.merge import merged, without
 from backfill.controller.children.pod_template import (
     Role,
     end_with_spark,

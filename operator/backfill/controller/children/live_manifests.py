@@ -9,7 +9,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
 from backfill.api.hand_off import HandOff
 from backfill.controller.children.dialect import kept_metadata
-from backfill.controller.children.merge import merged, without
+from backfill.controller.children.manifest_merge import merged, without
 from backfill.controller.children.program import Program
 from backfill.kube.object_names import (
     BACKFILL_LABEL,

@@ -9,7 +9,7 @@ source ``internal/webhook/sparkpod_defaulter.go`` of version 2.5.2.
 import copy
 from typing import Any, Literal
 
-from backfill.controller.children.merge import items, part
+from backfill.controller.children.manifest_merge import items, part
 from backfill.kube.resources import Manifest
 
 Role = Literal["driver", "executor"]

@@ -5,14 +5,14 @@ from datetime import datetime
 
 from backfill.api.quantities import from_us, to_us
 from backfill.api.status import OutputStatus, Progress
-from backfill.controller.decisions.cost import spent
 from backfill.controller.decisions.handing_over import with_report
 from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.run_cost import spent
 from backfill.controller.decisions.status_draft import Draft
-from backfill.controller.decisions.validating import with_comparison
+from backfill.controller.decisions.validated_condition import with_comparison
 from backfill.coordination.eta import eta
 from backfill.coordination.executor_target import ExecutorTarget, Load, executor_target
-from backfill.coordination.release import release, release_ahead
+from backfill.coordination.released_steps import release, release_ahead
 from backfill.coordination.work_progress import committed_steps
 from backfill.protocol.split_assignment import (
     QueryProgress,

@@ -12,8 +12,8 @@ from backfill.api.status import Attempt
 from backfill.api.validation import to_compare
 from backfill.controller.decisions.actions import KillDriver, Next
 from backfill.controller.decisions.assignment import record_progress
-from backfill.controller.decisions.cost import spent
 from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.run_cost import spent
 from backfill.controller.decisions.status_draft import Draft, Outcome
 from backfill.controller.driver import DriverState
 

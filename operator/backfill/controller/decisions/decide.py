@@ -18,7 +18,7 @@ from backfill.controller.decisions.planning import plan
 from backfill.controller.decisions.publishing import publish
 from backfill.controller.decisions.readiness import summarise
 from backfill.controller.decisions.running import run
-from backfill.controller.decisions.settling import settle
+from backfill.controller.decisions.staged_rows import settle
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.decisions.suspending import stop
 from backfill.controller.decisions.undoing import undo

@@ -11,7 +11,7 @@ from backfill.api.status import Attempt, DecisionStatus
 from backfill.controller.decisions.policy import CLUSTER, Policy
 from backfill.controller.driver import DriverState
 from backfill.controller.jobs.any_job import JobState
-from backfill.coordination.rate import Rate
+from backfill.coordination.recent_rate import Rate
 from backfill.coordination.timeline import SourceTimeline, Timeline
 from backfill.coordination.watermarks import Watermarks, watermarks
 from backfill.coordination.work_progress import Work, work

@@ -14,8 +14,8 @@ from backfill.controller.decisions.complete_input import incomplete_input, input
 from backfill.controller.decisions.input_wait import awaits, seconds_until_check, wait_for_input
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed
-from backfill.controller.decisions.obstacles import obstructed
 from backfill.controller.decisions.plan_warnings import remarks
+from backfill.controller.decisions.start_obstacles import obstructed
 from backfill.controller.decisions.status_draft import Draft, in_lines
 from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
 from backfill.controller.jobs.kinds.recover import RecoverJob

@@ -20,7 +20,7 @@ from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.open_result_messages import unreplaced
 from backfill.controller.decisions.status_draft import Draft
-from backfill.controller.decisions.validating import say_validated, validated
+from backfill.controller.decisions.validated_condition import say_validated, validated
 from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
 from backfill.controller.jobs.staged_outputs import staged_outputs
 

@@ -23,13 +23,13 @@ from backfill.controller.decisions.handing_over import (
 )
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed, next_attempt_number
-from backfill.controller.decisions.obstacles import obstructed
 from backfill.controller.decisions.open_result_messages import by_clock
 from backfill.controller.decisions.pending_driver import begin_again, watch_pending
 from backfill.controller.decisions.silent_driver import until_silent, watch_silence
+from backfill.controller.decisions.start_obstacles import obstructed
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.decisions.suspending import stop_driver
-from backfill.controller.decisions.validating import say_comparing
+from backfill.controller.decisions.validated_condition import say_comparing
 from backfill.controller.jobs.kinds.make_plan import PlanJob
 from backfill.controller.jobs.kinds.verify import VerifyJob
 

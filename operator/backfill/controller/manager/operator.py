@@ -16,7 +16,7 @@ from backfill.controller.cluster.job_pods.pod_limit import PodPlaces
 from backfill.controller.cluster.job_pods.runner import JobPods
 from backfill.controller.jobs.pool import JobPool
 from backfill.controller.manager.events import Recorder
-from backfill.controller.manager.jobs_container import JobsContainer
+from backfill.controller.manager.jobs_container_client import JobsContainer
 from backfill.controller.manager.leader_election import ClusterLeaseStore, Elector
 from backfill.controller.manager.metrics import Metrics, state_of
 from backfill.controller.manager.options import Settings

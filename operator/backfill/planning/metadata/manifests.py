@@ -37,12 +37,12 @@ from pyiceberg.utils.schema_conversion import LOGICAL_FIELD_TYPE_MAPPING
 
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.iceberg.library_errors import reason
-from backfill.iceberg.timestamps import GREATEST_US, LEAST_US
-from backfill.planning.metadata.deletes import DeleteIndex
-from backfill.planning.metadata.filters import in_range
-from backfill.planning.metadata.ingestion import latest_us, written_us
+from backfill.iceberg.timestamp_units import GREATEST_US, LEAST_US
+from backfill.planning.metadata.ingestion_watermark import latest_us, written_us
 from backfill.planning.metadata.partitions import SpecReader, spec_reader
 from backfill.planning.metadata.pinning import PinnedTable
+from backfill.planning.metadata.positional_deletes import DeleteIndex
+from backfill.planning.metadata.source_filter import in_range
 from backfill.planning.missing_offsets import NO_BOUNDS
 from backfill.planning.source_files import (
     UNKNOWN,

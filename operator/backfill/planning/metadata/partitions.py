@@ -28,7 +28,7 @@ from pyiceberg.transforms import (
 from pyiceberg.typedef import Record
 
 from backfill.iceberg.missing_columns import partition_text
-from backfill.iceberg.timestamps import bounded_us
+from backfill.iceberg.timestamp_units import bounded_us
 from backfill.planning.source_files import PartitionValues, TimestampColumn
 
 _HOUR_US = 3_600_000_000

@@ -14,8 +14,8 @@ from backfill.api.quantities import format_time, to_us
 from backfill.api.source import SnapshotRef, Source
 from backfill.api.static_table import StaticTable
 from backfill.iceberg.open_tables import Catalogs, near
-from backfill.iceberg.timestamps import describe_us
-from backfill.planning.metadata.filters import check_filters, row_filter
+from backfill.iceberg.timestamp_units import describe_us
+from backfill.planning.metadata.source_filter import check_filters, row_filter
 from backfill.planning.plan import SourceInput, StaticInput
 
 TIMESTAMP_TYPES = ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")

@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.types import FixedType, IcebergType, NestedField, StructType, UUIDType
 
 from backfill.iceberg.file_columns import Columns
-from backfill.iceberg.timestamps import ticks_of
+from backfill.iceberg.timestamp_units import ticks_of
 from backfill.planning.plan import OffsetRange, Split
 from backfill.planning.rows.pinned_table import OpenTable
 from backfill.planning.rows.projection import Projection

@@ -32,7 +32,7 @@ from backfill.protocol.split_assignment import (
     SplitAssignmentSpec,
     SplitAssignmentStatus,
 )
-from backfill.runtime.agent.retries import Retries
+from backfill.runtime.agent.retry_delays import Retries
 from backfill.runtime.agent.seen_assignment import SeenAssignment
 from backfill.runtime.settings import RuntimeSettings
 

@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from backfill.planning.plan import Split
 from backfill.planning.rows.pinned_table import SourceTable
 from backfill.runtime.catalyst import pickled, sized
-from backfill.runtime.source.long_lived import exempt_from_collection
+from backfill.runtime.source.garbage_collection import exempt_from_collection
 from backfill.runtime.source.record_columns import RECORD_COLUMNS, RecordColumns
 
 if TYPE_CHECKING:

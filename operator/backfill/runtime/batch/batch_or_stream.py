@@ -17,8 +17,8 @@ from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch.look_back import analyze
 from backfill.runtime.batch.measure_arrivals import hiding_nodes
 from backfill.runtime.batch.prepare_query import SpanOutput, depends_on_arrival
-from backfill.runtime.batch.reach import Bounded, Unbounded
 from backfill.runtime.batch.spark_compatibility import unusable
+from backfill.runtime.batch.time_reach import Bounded, Unbounded
 from backfill.runtime.catalyst import analyzed, kind_of, nodes_of
 
 _STRICT = "ordering.policy Strict requires rows in the order of their offsets"

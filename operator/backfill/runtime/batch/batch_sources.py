@@ -7,25 +7,25 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from backfill.planning.plan import Split, read_header, read_splits_of_steps
-from backfill.runtime.batch.arrival_lags import Cells
-from backfill.runtime.batch.arrow_leaf import (
-    ArrowFunction,
-    arrow_frame,
-    arrow_frame_of_results,
-)
-from backfill.runtime.batch.cells import (
+from backfill.runtime.batch.arrival_cells import (
     RESULT,
     TimeColumn,
     cells_in_tasks,
     cells_of_tasks,
     width_us,
 )
+from backfill.runtime.batch.arrival_lags import Cells
+from backfill.runtime.batch.arrow_leaf import (
+    ArrowFunction,
+    arrow_frame,
+    arrow_frame_of_results,
+)
 from backfill.runtime.batch.merged_splits import merged
-from backfill.runtime.batch.rebind import ARRIVAL
+from backfill.runtime.batch.rebind_plan import ARRIVAL
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.data_source import planned_tables, source_schema
-from backfill.runtime.source.packing import pack_by_bytes
 from backfill.runtime.source.record_columns import MOST_TASKS, RecordColumns
+from backfill.runtime.source.task_packing import pack_by_bytes
 from backfill.runtime.source.timestamp_columns import column_of, find_column, microseconds
 
 _TASK_BYTES = 32 * 2**20

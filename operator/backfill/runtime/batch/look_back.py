@@ -15,17 +15,7 @@ from typing import Literal, Protocol
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame
 
-from backfill.runtime.batch.moments import TIME_TYPES, Moments
-from backfill.runtime.batch.reach import (
-    ANYWHERE,
-    SAME,
-    Bounded,
-    Extent,
-    Reach,
-    Sessions,
-    TimeRange,
-    Unbounded,
-)
+from backfill.runtime.batch.moved_times import TIME_TYPES, Moments
 from backfill.runtime.batch.time_expressions import (
     Alternative,
     ColumnKey,
@@ -36,6 +26,16 @@ from backfill.runtime.batch.time_expressions import (
     all_expressions,
     extreme_id,
     impurity,
+)
+from backfill.runtime.batch.time_reach import (
+    ANYWHERE,
+    SAME,
+    Bounded,
+    Extent,
+    Reach,
+    Sessions,
+    TimeRange,
+    Unbounded,
 )
 from backfill.runtime.catalyst import Catalyst, analyzed, clock_pattern, elements, id_of, kind_of
 from backfill.runtime.queries.clock_dependence import comparison_with_clock

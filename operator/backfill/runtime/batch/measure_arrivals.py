@@ -13,11 +13,11 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
 from backfill.planning.plan import PlanHeader
+from backfill.runtime.batch.arrival_cells import cells_of_frame, width_us
 from backfill.runtime.batch.arrival_lags import AtWatermark, Cells
 from backfill.runtime.batch.batch_sources import Leaves
-from backfill.runtime.batch.cells import cells_of_frame, width_us
 from backfill.runtime.batch.pass_through import handed_on
-from backfill.runtime.batch.rebind import below_watermark, hides_arrival, is_state, rebind
+from backfill.runtime.batch.rebind_plan import below_watermark, hides_arrival, is_state, rebind
 from backfill.runtime.batch.same_watermarks import without_copies
 from backfill.runtime.catalyst import (
     analyzed,

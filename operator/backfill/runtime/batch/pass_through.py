@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from py4j.java_gateway import JavaObject
 
-from backfill.runtime.batch.rebind import NOTHING_IN_A_BATCH
+from backfill.runtime.batch.rebind_plan import NOTHING_IN_A_BATCH
 from backfill.runtime.catalyst import conjuncts, elements, id_of, kind_of
 from backfill.runtime.queries.logical_plan import is_source, source_of, topic_of
 from backfill.runtime.source.record_columns import RECORD_COLUMNS

@@ -20,8 +20,7 @@ from backfill.runtime.batch.measure_arrivals import hiding_nodes, measure, unsee
 from backfill.runtime.batch.null_keys import with_null_keys
 from backfill.runtime.batch.overlap_check import Between, OverlapCheck, SharedResults
 from backfill.runtime.batch.pass_through import handed_on
-from backfill.runtime.batch.reach import Bounded
-from backfill.runtime.batch.rebind import rebind
+from backfill.runtime.batch.rebind_plan import rebind
 from backfill.runtime.batch.sessions import SessionQuery, SessionWatch
 from backfill.runtime.batch.span_runner import Computed, SpanRunner
 from backfill.runtime.batch.span_writing import batch_of, write, write_handed_on
@@ -35,6 +34,7 @@ from backfill.runtime.batch.spans import (
     with_strips,
 )
 from backfill.runtime.batch.straight_json import without_json
+from backfill.runtime.batch.time_reach import Bounded
 from backfill.runtime.catalyst import analyzed, copied, kind_of, nodes_of
 from backfill.runtime.queries.logical_plan import columns_used_by, drops_within_watermark
 from backfill.runtime.queries.run_state import Run

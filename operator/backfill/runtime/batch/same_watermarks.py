@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
-from backfill.runtime.batch.rebind import rebind
+from backfill.runtime.batch.rebind_plan import rebind
 from backfill.runtime.catalyst import (
     analyzed,
     column_of,

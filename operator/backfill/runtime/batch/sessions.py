@@ -26,8 +26,7 @@ from pyspark.sql.types import DataType, StructType
 from backfill.api.quantities import format_time, from_us
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch.arrival_lags import Arrives, StepBounds
-from backfill.runtime.batch.reach import Bounded, Reach, Sessions
-from backfill.runtime.batch.rebind import Above
+from backfill.runtime.batch.rebind_plan import Above
 from backfill.runtime.batch.spans import (
     LookAround,
     Span,
@@ -37,6 +36,7 @@ from backfill.runtime.batch.spans import (
     stretch_of,
     with_strips,
 )
+from backfill.runtime.batch.time_reach import Bounded, Reach, Sessions
 from backfill.runtime.catalyst import (
     Catalyst,
     analyzed,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from backfill.outputs.window_rows import Stretch
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch.arrival_lags import Arrives, Assumed, StepBounds
-from backfill.runtime.batch.reach import Reach
+from backfill.runtime.batch.time_reach import Reach
 
 _FULL_STEPS = 3
 """Full steps of a span: about half a minute of work, of which starting and committing a span is a

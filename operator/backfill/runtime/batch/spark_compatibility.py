@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.api.errors import first_line
-from backfill.runtime.batch.rebind import ARRIVAL, rebind
+from backfill.runtime.batch.rebind_plan import ARRIVAL, rebind
 from backfill.runtime.batch.sessions import with_sessions
 from backfill.runtime.batch.straight_json import without_json
 from backfill.runtime.catalyst import (

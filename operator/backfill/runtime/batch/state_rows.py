@@ -7,8 +7,8 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame
 
 from backfill.runtime.batch.look_back import KnownRows, visit_nodes
-from backfill.runtime.batch.reach import Unbounded
 from backfill.runtime.batch.time_expressions import ColumnKey, all_expressions
+from backfill.runtime.batch.time_reach import Unbounded
 from backfill.runtime.catalyst import Catalyst, analyzed, elements, id_of, kind_of, pruned
 from backfill.runtime.queries.logical_plan import (
     HAND_ON_COLUMNS,

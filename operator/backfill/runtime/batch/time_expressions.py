@@ -2,7 +2,7 @@
 condition keeps two columns.
 
 Only expressions that are listed here are understood. How far one moves a time is asked of Spark
-(:mod:`backfill.runtime.batch.moments`), and a rule that an answer contradicts does not count.
+(:mod:`backfill.runtime.batch.moved_times`), and a rule that an answer contradicts does not count.
 """
 
 import math
@@ -12,8 +12,8 @@ from functools import partial
 
 from py4j.java_gateway import JavaObject
 
-from backfill.runtime.batch.moments import DAY_US, SECOND_US, TIME_TYPES, Moments
-from backfill.runtime.batch.reach import SAME, TimeRange
+from backfill.runtime.batch.moved_times import DAY_US, SECOND_US, TIME_TYPES, Moments
+from backfill.runtime.batch.time_reach import SAME, TimeRange
 from backfill.runtime.catalyst import elements, id_of, kind_of
 
 Path = tuple[str, ...]

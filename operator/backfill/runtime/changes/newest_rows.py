@@ -19,14 +19,14 @@ from backfill.outputs.window_rows import window_rows
 from backfill.planning.plan import Split
 from backfill.planning.rows.pinned_table import SourceTable
 from backfill.runtime.batch.arrow_leaf import arrow_frame
-from backfill.runtime.batch.own_jobs import cancelled_by, own_session
+from backfill.runtime.batch.own_spark_jobs import cancelled_by, own_session
 from backfill.runtime.batch.span_writing import write
 from backfill.runtime.batch.table_files import source_table, splits_of
 from backfill.runtime.queries.run_state import Run
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.sink import SinkWriter, settings_for
 from backfill.runtime.source.data_source import source_schema
-from backfill.runtime.source.packing import pack_by_bytes
+from backfill.runtime.source.task_packing import pack_by_bytes
 
 _BATCH, _RANK, _PLACE, _ROWS = (f"backfill.{each}" for each in ("batch", "rank", "place", "rows"))
 _TIES = "backfill.ties"

@@ -22,10 +22,16 @@ from backfill.outputs.compared_tables import ComparedTable, other_table, own_tab
 from backfill.outputs.result_names import Result
 from backfill.outputs.staging import branch_head, lost
 from backfill.protocol.split_assignment import OutputComparison
-from backfill.runtime.batch.own_jobs import cancelled_by, own_session
+from backfill.runtime.batch.own_spark_jobs import cancelled_by, own_session
+from backfill.runtime.comparison.compared_sides import (
+    ComparedSide,
+    in_window,
+    rows_of,
+    side_of,
+    time_of,
+)
 from backfill.runtime.comparison.count_matches import Rows, Wish, compare
 from backfill.runtime.comparison.report import Clues, Report
-from backfill.runtime.comparison.sides import ComparedSide, in_window, rows_of, side_of, time_of
 from backfill.runtime.comparison.unreadable_reference import lasting_refusals
 from backfill.runtime.queries.failure_causes import cause_of, lasting_cause
 from backfill.runtime.queries.run_state import Run

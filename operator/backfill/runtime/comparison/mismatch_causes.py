@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from backfill.api.quantities import count
-from backfill.runtime.comparison.stretches import KINDS, Part, part_of, times_of
+from backfill.runtime.comparison.mismatch_times import KINDS, Part, part_of, times_of
 
 _FEW = Fraction(1, 20)
 """Of rows of one kind that are less than this, it is not said where they are."""

@@ -17,7 +17,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from backfill.planning.plan import Split
 from backfill.planning.rows.pinned_table import SourceTable
 from backfill.runtime.source.data_source import source_schema
-from backfill.runtime.source.long_lived import exempt_from_collection
+from backfill.runtime.source.garbage_collection import exempt_from_collection
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from backfill.api.status import Comparison
 from backfill.api.validation import percentage, reaches, settings_digest
 from backfill.planning.workspace import Workspace
 from backfill.runtime.comparison.count_matches import Found, Repeated
-from backfill.runtime.comparison.page import page
+from backfill.runtime.comparison.report_page import page
 from backfill.runtime.settings import RuntimeSettings
 
 _DIRECTORY = "comparison"

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import to_us
-from backfill.iceberg.timestamps import describe_us
+from backfill.iceberg.timestamp_units import describe_us
 from backfill.planning.plan import Split, extended_plan, read_header, read_splits_of_steps
 from backfill.planning.recorded_offsets import offsets_file, read_offsets, starts_file
 from backfill.planning.rows.pinned_table import SourceTable, load_source_table

@@ -18,8 +18,8 @@ from pyspark.sql.types import IntegralType, TimestampNTZType, TimestampType
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.source import Source
 from backfill.iceberg.open_tables import Catalogs
-from backfill.iceberg.timestamps import ticks_of
-from backfill.planning.metadata.ingestion import ingested, written_us
+from backfill.iceberg.timestamp_units import ticks_of
+from backfill.planning.metadata.ingestion_watermark import ingested, written_us
 from backfill.planning.plan import SourceInput, Split, read_header
 from backfill.planning.rows.pinned_table import SourceTable, load_source_table
 from backfill.planning.rows.row_selection import column_at

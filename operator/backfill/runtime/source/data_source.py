@@ -26,11 +26,11 @@ from backfill.planning.plan import PlanHeader, SourceInput, Split, read_header, 
 from backfill.planning.rows.pinned_table import SourceTable, load_source_table
 from backfill.planning.workspace import Workspace
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.source.long_lived import exempt_from_collection
-from backfill.runtime.source.pacing import paced
-from backfill.runtime.source.packing import pack_by_bytes, pack_by_kafka_partition
+from backfill.runtime.source.garbage_collection import exempt_from_collection
 from backfill.runtime.source.record_columns import RECORD_COLUMNS, RecordColumns
 from backfill.runtime.source.release_file import read_release, release_path
+from backfill.runtime.source.row_rate_limit import paced
+from backfill.runtime.source.task_packing import pack_by_bytes, pack_by_kafka_partition
 from backfill.runtime.source.timestamp_columns import column_of, microseconds
 from backfill.runtime.source.used_columns import read_used_columns, used_columns_path
 

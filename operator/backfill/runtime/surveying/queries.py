@@ -8,11 +8,11 @@ from backfill.api.spec import Effect
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE
 from backfill.protocol.survey_result import SurveyedQuery
 from backfill.runtime.queries.run_state import ProgramRun
-from backfill.runtime.surveying.mentions import mentioned
+from backfill.runtime.surveying.mentioned_tables import mentioned
 from backfill.runtime.surveying.plans import Decoded, QueryPlan
 from backfill.runtime.switching.main_program_writes import MainProgram
-from backfill.runtime.switching.query import LeftOutQuery
-from backfill.runtime.switching.writer import ReplacedWriter
+from backfill.runtime.switching.query_handle import LeftOutQuery
+from backfill.runtime.switching.stream_writer import ReplacedWriter
 
 
 class Surveyed:

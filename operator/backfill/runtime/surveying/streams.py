@@ -14,8 +14,8 @@ from backfill.runtime.named_sources import NAMED_FORMAT, configured
 from backfill.runtime.queries.run_state import ProgramRun
 from backfill.runtime.source.schemas import spark_schema, with_moments
 from backfill.runtime.surveying.plans import INPUT
-from backfill.runtime.switching.reader import RECORD_KINDS, ReplacedReader, not_switched
 from backfill.runtime.switching.stream_matching import subscribed_topics
+from backfill.runtime.switching.stream_reader import RECORD_KINDS, ReplacedReader, not_switched
 
 
 class FoundInputs:

@@ -24,12 +24,12 @@ from backfill.runtime.session_conf import context_conf
 from backfill.runtime.switching.batch_writers import merge_into, write, write_to
 from backfill.runtime.switching.main_program_writes import MainProgram
 from backfill.runtime.switching.object_store import open_for_spark
-from backfill.runtime.switching.query import SwitchedQueryManager
-from backfill.runtime.switching.reader import SwitchedBatchReader, SwitchedReader
+from backfill.runtime.switching.query_handle import SwitchedQueryManager
 from backfill.runtime.switching.source_frames import SourceFrames
 from backfill.runtime.switching.sql_statements import watch_statements
 from backfill.runtime.switching.static_tables import StaticTables
-from backfill.runtime.switching.writer import SwitchedWriter
+from backfill.runtime.switching.stream_reader import SwitchedBatchReader, SwitchedReader
+from backfill.runtime.switching.stream_writer import SwitchedWriter
 
 MakeWriter = Callable[[DataFrame, Run, Callable[[DataFrame], None]], SwitchedWriter]
 

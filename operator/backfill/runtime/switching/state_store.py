@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from backfill.planning.plan import PlanHeader
 from backfill.planning.workspace import Workspace
-from backfill.runtime.batch.reach import Unbounded
 from backfill.runtime.batch.state_rows import kept_rows
+from backfill.runtime.batch.time_reach import Unbounded
 from backfill.runtime.catalyst import heap_bytes
 from backfill.runtime.queries.earlier_attempts import begun_with
 from backfill.runtime.queries.logical_plan import watermark_delay_us

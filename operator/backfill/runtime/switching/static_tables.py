@@ -16,7 +16,7 @@ from backfill.runtime.batch.arrow_leaf import arrow_frame
 from backfill.runtime.batch.table_files import whole_table
 from backfill.runtime.queries.run_state import Run
 from backfill.runtime.source.data_source import source_schema
-from backfill.runtime.source.packing import pack_by_bytes
+from backfill.runtime.source.task_packing import pack_by_bytes
 from backfill.runtime.switching.batch_function import not_the_function
 from backfill.runtime.switching.stream_matching import static_table
 

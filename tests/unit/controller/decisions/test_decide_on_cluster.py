@@ -52,7 +52,7 @@ from backfill.controller.jobs.kinds.publish import PublishJob
 from backfill.controller.jobs.kinds.settle import SettleJob
 from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.jobs.staged_outputs import staged_outputs
-from backfill.coordination.rate import Rate
+from backfill.coordination.recent_rate import Rate
 from backfill.planning.planning_progress import PlanningProgress
 from backfill.protocol.split_assignment import SplitAssignmentStatus
 from situations import (

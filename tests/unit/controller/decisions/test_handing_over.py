@@ -15,7 +15,7 @@ from backfill.controller.decisions.handing_over import with_report
 from backfill.controller.decisions.policy import CLUSTER, LOCAL
 from backfill.controller.driver import DriverState
 from backfill.controller.manager.events import transitions
-from backfill.coordination.rate import Rate
+from backfill.coordination.recent_rate import Rate
 from backfill.protocol.hand_off_messages import (
     HandOffQuery,
     HandOffReport,

@@ -13,7 +13,7 @@ from backfill.api.status import BackfillStatus, Comparison, Verdict
 from backfill.api.validation import percentage, reaches, settings_digest
 from backfill.controller.decisions.actions import Decision, Next, StartDriver, StartJob
 from backfill.controller.decisions.decide import decide
-from backfill.controller.decisions.validating import validated
+from backfill.controller.decisions.validated_condition import validated
 from backfill.controller.driver import DriverState, Launch, driver_settings
 from backfill.controller.jobs.kinds.publish import PublishJob
 from backfill.controller.jobs.kinds.settle import SettleJob

@@ -31,9 +31,9 @@ JOB = VerifyJob(HEADER, 1)
 MIB = 2**20
 _HOST = """
     import sys
-    from backfill.controller.jobs import host, process
+    from backfill.controller.jobs import jobs_container_main, process
     process._MODULE = "hostile_job"
-    sys.exit(host.main(sys.argv[1:]))
+    sys.exit(jobs_container_main.main(sys.argv[1:]))
 """
 _JOB = """
     import json, os, signal, socket, struct, subprocess, sys, time

@@ -15,7 +15,7 @@ from backfill.controller.jobs import pool as pool_module
 from backfill.controller.jobs.kinds.make_plan import PlanResult
 from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.jobs.pool import JobPool
-from backfill.controller.manager.jobs_container import JobsContainer
+from backfill.controller.manager.jobs_container_client import JobsContainer
 from backfill.kube.object_names import Key
 from job_hosts import HostedPlace
 from situations import HEADER

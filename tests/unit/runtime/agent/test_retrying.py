@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from backfill.runtime.agent.retries import Retries
+from backfill.runtime.agent.retry_delays import Retries
 
 
 @pytest.fixture

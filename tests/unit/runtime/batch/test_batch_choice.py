@@ -15,7 +15,7 @@ from backfill.outputs.staging import Holds, Staged
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch import batch_or_stream
 from backfill.runtime.batch.batch_or_stream import Choice, choose
-from backfill.runtime.batch.reach import Bounded, Reach, Unbounded
+from backfill.runtime.batch.time_reach import Bounded, Reach, Unbounded
 from backfill.runtime.queries.run_state import unsupported
 from cases import cases
 

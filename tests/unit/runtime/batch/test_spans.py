@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from backfill.planning.plan import PlanHeader, PlanInputs, SourceTotals
 from backfill.runtime.batch import spans as spans_module
 from backfill.runtime.batch.arrival_lags import StepBounds
-from backfill.runtime.batch.reach import Reach
 from backfill.runtime.batch.spans import (
     LookAround,
     Span,
@@ -20,6 +19,7 @@ from backfill.runtime.batch.spans import (
     spans_of_time,
     with_strips,
 )
+from backfill.runtime.batch.time_reach import Reach
 
 
 def plan_of(target: int = 3, **sizes: list[int]) -> PlanHeader:

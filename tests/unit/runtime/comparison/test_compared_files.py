@@ -13,8 +13,8 @@ from backfill.api.output import Output
 from backfill.api.spec import Window
 from backfill.outputs.window_rows import window_rows
 from backfill.runtime.comparison.compare_outputs import compare_output
+from backfill.runtime.comparison.compared_sides import side_of
 from backfill.runtime.comparison.report import Clues
-from backfill.runtime.comparison.sides import side_of
 from comparison_reports import START, settings_of
 
 

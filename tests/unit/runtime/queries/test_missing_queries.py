@@ -14,7 +14,7 @@ from backfill.planning.plan import PlanHeader
 from backfill.runtime.queries.application_threads import application_works
 from backfill.runtime.queries.run_state import Run, StartedQuery
 from backfill.runtime.queries.tracker import Tracker
-from backfill.runtime.switching.query import SwitchedQuery, SwitchedQueryManager
+from backfill.runtime.switching.query_handle import SwitchedQuery, SwitchedQueryManager
 from waiting import PATIENCE_SECONDS
 
 PLAYS = "no query of the application writes the output plays"

@@ -41,7 +41,7 @@ from pyiceberg.types import (
 )
 
 from backfill.api.errors import InvalidPlanInput
-from backfill.iceberg.timestamps import ticks_of
+from backfill.iceberg.timestamp_units import ticks_of
 from backfill.runtime.source.schemas import spark_schema
 
 IDS = [UUID("6f9619ff-8b86-d011-b42d-00c04fc964ff"), None, UUID(int=0), UUID(int=2**128 - 1)]

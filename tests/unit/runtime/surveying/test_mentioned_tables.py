@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backfill.protocol.survey_result import SurveyedQuery
-from backfill.runtime.surveying.mentions import mentioned
+from backfill.runtime.surveying.mentioned_tables import mentioned
 
 TABLE = "lake.sales.plays"
 OF_THE_MODULE = TABLE

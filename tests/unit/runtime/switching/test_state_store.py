@@ -9,7 +9,7 @@ import pytest
 
 from backfill.planning.plan import PlanHeader
 from backfill.planning.workspace import Workspace
-from backfill.runtime.batch.reach import Unbounded
+from backfill.runtime.batch.time_reach import Unbounded
 from backfill.runtime.queries.state_size import Kept
 from backfill.runtime.switching import state_store
 from backfill.runtime.switching.state_store import HEAP, PROVIDER, ROCKSDB, choose_state_store

@@ -5,7 +5,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from backfill.runtime.switching.writer import ReplacedWriter
+from backfill.runtime.switching.stream_writer import ReplacedWriter
 
 
 @pytest.mark.parametrize(

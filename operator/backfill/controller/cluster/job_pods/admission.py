@@ -3,7 +3,7 @@
 import copy
 from typing import Final
 
-from backfill.controller.children.merge import part
+from backfill.controller.children.manifest_merge import part
 from backfill.kube.request_errors import QUOTA
 from backfill.kube.resources import Manifest
 

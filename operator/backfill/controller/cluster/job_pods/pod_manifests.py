@@ -19,7 +19,7 @@ from backfill.api.job_report import JOB_VARIABLE, MOST_PROGRESS
 from backfill.api.pods import PodResources
 from backfill.controller.children.child_manifests import dialect, preview_launch
 from backfill.controller.children.injection import LAUNCHER_VOLUME
-from backfill.controller.children.merge import items, part
+from backfill.controller.children.manifest_merge import items, part
 from backfill.controller.children.pod_template import spark_container
 from backfill.controller.cluster.job_pods.admission import confined
 from backfill.controller.cluster.job_pods.packed_jobs import encode_job, job_identity

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from backfill.iceberg.timestamps import LEAST_US
+from backfill.iceberg.timestamp_units import LEAST_US
 from backfill.planning.pieces import Pieces
 from backfill.planning.source_files import Int64s
 

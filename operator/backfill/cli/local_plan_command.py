@@ -12,21 +12,21 @@ from rich.console import Console
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError, BadInput
+from backfill.cli.backfill_view import planning_in_words
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.explain_queries import explain, render_queries, warnings
-from backfill.cli.installed import SPARK, TABLES, require
+from backfill.cli.optional_dependencies import SPARK, TABLES, require
 from backfill.cli.plan_page import render_plan
 from backfill.cli.target import read_file
-from backfill.cli.view import planning_in_words
 from backfill.controller.decisions.complete_input import incomplete_input, input_checks
-from backfill.controller.decisions.estimate import by_earlier_runs
+from backfill.controller.decisions.run_estimate import by_earlier_runs
 from backfill.controller.jobs.any_job import JobState
 from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
 from backfill.controller.local.jobs import Worker
 from backfill.controller.local.local_spark_conf import cores
 from backfill.controller.local.store import stored
 from backfill.planning.plan import PlanHeader
-from backfill.planning.summary import PlanSummary, summarize
+from backfill.planning.plan_summary import PlanSummary, summarize
 from backfill.planning.workspace import Workspace
 from backfill.protocol.explanation import ExplainedQuery
 

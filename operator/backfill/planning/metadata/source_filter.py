@@ -24,7 +24,7 @@ from pyparsing import ParseException
 
 from backfill.api.errors import Problem
 from backfill.api.source import Source
-from backfill.iceberg.timestamps import Ticks
+from backfill.iceberg.timestamp_units import Ticks
 from backfill.planning.plan import SourceInput
 
 

@@ -16,7 +16,7 @@ from ipaddress import ip_address
 from typing import Any, Final
 
 from backfill.iceberg.allowed_addresses import Address, AddressRules, Network, refused_name
-from backfill.iceberg.local_files import OutOfReach
+from backfill.iceberg.allowed_local_files import OutOfReach
 
 _SERVER: Final = re.compile(
     r"(?:(?P<scheme>https?|thrift)://)?(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9.])?|\[[0-9A-Fa-f:.]+\])"

@@ -7,7 +7,7 @@ _PROGRAM = """
 import gc
 import weakref
 
-from backfill.runtime.source.long_lived import exempt_from_collection
+from backfill.runtime.source.garbage_collection import exempt_from_collection
 
 
 class Cycle:

@@ -10,7 +10,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from backfill.api.quantities import to_us
-from backfill.iceberg.timestamps import bounded_us, ticks_of
+from backfill.iceberg.timestamp_units import bounded_us, ticks_of
 from backfill.planning.plan import SourceInput
 
 KNOWN_PROPERTIES = {"kafka.connect.valid-through-ts": None, "kafka.connect.vtts": "ms"}

@@ -5,7 +5,7 @@ fast it commits.
 from dataclasses import dataclass
 
 from backfill.controller.decisions.observed import Observed
-from backfill.coordination.rate import Rate
+from backfill.coordination.recent_rate import Rate
 from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 _LEAST_SECONDS = 10.0

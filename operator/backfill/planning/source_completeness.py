@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from backfill.api.quantities import format_duration
-from backfill.iceberg.timestamps import GREATEST_US, describe_us
-from backfill.planning.metadata.ingestion import KNOWN_PROPERTIES, Ingested, latest_us
+from backfill.iceberg.timestamp_units import GREATEST_US, describe_us
+from backfill.planning.metadata.ingestion_watermark import KNOWN_PROPERTIES, Ingested, latest_us
 from backfill.planning.missing_offsets import NOTHING, Offsets, in_words
 from backfill.planning.plan import InputCheck, PlanInputs
 from backfill.planning.source_files import Int64s, SourceFiles

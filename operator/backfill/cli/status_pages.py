@@ -20,11 +20,11 @@ from backfill.api.status import (
     OutputStatus,
     Verdict,
 )
-from backfill.cli.ending import compared, exit_status
+from backfill.cli.backfill_view import View, in_order
 from backfill.cli.exit_status import SUCCEEDED
+from backfill.cli.run_end import compared, exit_status
 from backfill.cli.screen import in_words, overview
 from backfill.cli.text import moment, seconds
-from backfill.cli.view import View, in_order
 
 _ATTEMPTS_SHOWN = 3
 _PARTITIONS_SHOWN = 6

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from backfill.api.backfill import Backfill
-from backfill.planning.summary import MeasuredEstimate
+from backfill.planning.plan_summary import MeasuredEstimate
 
 _MOST = 5
 _LEAST_SHARE = 0.01

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill.runtime.batch.cells import TimeColumn, cells_in_tasks
+from backfill.runtime.batch.arrival_cells import TimeColumn, cells_in_tasks
 
 WIDTH = 1_000
 PLAIN = (TimeColumn(("event",)), TimeColumn(("arrival",)))

@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.live import Live
 
 from backfill.api.backfill import Backfill
+from backfill.cli.backfill_view import View
 from backfill.cli.cluster.advice import at_rest
 from backfill.cli.cluster.connection import Place, read
 from backfill.cli.cluster.status_command import page, print_document, readable, table
-from backfill.cli.ending import exit_status
 from backfill.cli.exit_status import SUCCEEDED
+from backfill.cli.run_end import exit_status
 from backfill.cli.screen import Lines
-from backfill.cli.view import View
 from backfill.kube.request_errors import Unreachable
 
 _ONE_SECONDS = 1.0

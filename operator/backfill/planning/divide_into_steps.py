@@ -11,11 +11,11 @@ import pyarrow as pa
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import format_duration, from_us
 from backfill.api.spec import OrderingPolicy
-from backfill.iceberg.timestamps import describe_us
+from backfill.iceberg.timestamp_units import describe_us
 from backfill.planning.ordering_policies import check_promises, step_limits
 from backfill.planning.pieces import Pieces, ReadRange, join, row_groups, whole_files, worth_opening
 from backfill.planning.plan import PlanHeader, PlanInputs, SourceTotals
-from backfill.planning.proof import prove
+from backfill.planning.plan_proof import prove
 from backfill.planning.source_files import SourceFiles
 from backfill.planning.source_metadata import ReadSources
 from backfill.planning.splits import (
@@ -27,7 +27,7 @@ from backfill.planning.splits import (
     share_between_tasks,
     without_empty_steps,
 )
-from backfill.planning.steps import MAX_STEPS, StepLimits, TooManyStepsError, make_steps
+from backfill.planning.step_boundaries import MAX_STEPS, StepLimits, TooManyStepsError, make_steps
 from backfill.planning.strict_order import check_disorder, place_strictly, with_offsets
 
 

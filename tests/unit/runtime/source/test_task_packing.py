@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill.planning.plan import OffsetRange, Split
-from backfill.runtime.source.packing import pack_by_bytes, pack_by_kafka_partition
+from backfill.runtime.source.task_packing import pack_by_bytes, pack_by_kafka_partition
 
 
 def split(number: int, size: int = 1, offsets: tuple[OffsetRange, ...] = ()) -> Split:

@@ -20,7 +20,7 @@ from backfill.planning.plan import Split
 from backfill.planning.rows.pinned_table import SourceTable
 from backfill.runtime.batch.table_files import source_table, splits_of
 from backfill.runtime.comparison.numbered_rows import NumberedRows
-from backfill.runtime.source.packing import pack_by_bytes
+from backfill.runtime.source.task_packing import pack_by_bytes
 from backfill.runtime.source.timestamp_columns import column_of, microseconds
 
 _TASK_BYTES = 32 * 2**20

@@ -5,8 +5,8 @@ from rich.console import Console
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, find_condition
 from backfill.api.signals import asked_to_end
+from backfill.cli.backfill_view import View
 from backfill.cli.screen import Display, display
-from backfill.cli.view import View
 from backfill.controller.decisions.handing_over import repeats_warning, retention_warning
 from backfill.controller.driver import shuffle_partitions
 from backfill.controller.local.channel import ControllerChannel

@@ -3,7 +3,7 @@ which starts and ends job processes for the operator.
 
 The operator and its jobs are thereby as separate as containers are: another user, another file
 system without the service account's token, other processes, own limits. The container runs ``python
--m backfill.controller.jobs.host SOCKET``.
+-m backfill.controller.jobs.jobs_container_main SOCKET``.
 
 There is one connection between the two. This process makes it when it starts, before there is any
 job, and no job can make it in its place, since the operator listens only while there is none. Over
@@ -50,7 +50,8 @@ def main(arguments: Sequence[str]) -> int:
     The exit status is 0, since the container is to be started again.
     """
     parser = argparse.ArgumentParser(
-        prog="python -m backfill.controller.jobs.host", description="Runs jobs for the operator."
+        prog="python -m backfill.controller.jobs.jobs_container_main",
+        description="Runs jobs for the operator.",
     )
     parser.add_argument("socket", type=Path, help="where the operator listens: its --jobs-socket")
     path = parser.parse_args(arguments).socket

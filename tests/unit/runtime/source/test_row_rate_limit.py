@@ -16,7 +16,7 @@ from backfill.planning.planner import make_plan
 from backfill.planning.rows.pinned_table import load_source_table
 from backfill.planning.workspace import Workspace
 from backfill.runtime.source.data_source import StepPartition, StepReader
-from backfill.runtime.source.pacing import paced
+from backfill.runtime.source.row_rate_limit import paced
 from backfill.runtime.source.schemas import spark_schema
 
 _START_US = 1_625_961_600_000_000  # 2021-07-11

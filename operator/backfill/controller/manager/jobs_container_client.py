@@ -1,4 +1,5 @@
-"""The operator's side of the container for jobs; see :mod:`backfill.controller.jobs.host`.
+"""The operator's side of the container for jobs; see
+:mod:`backfill.controller.jobs.jobs_container_main`.
 
 The container has one connection at a time. A process that could open a second one might pretend to
 be the container and receive the credentials of other teams. So while there is a connection nobody
@@ -18,7 +19,7 @@ from typing import Any, Final
 
 from backfill.api.errors import BackfillError
 from backfill.controller.jobs.framing import Frames
-from backfill.controller.jobs.host import NO_IDENTITY, OWN_IDENTITY
+from backfill.controller.jobs.jobs_container_main import NO_IDENTITY, OWN_IDENTITY
 from backfill.controller.jobs.process import PRINTED_BYTES, Usage
 
 _LOG = logging.getLogger(__name__)

@@ -8,12 +8,12 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from backfill.iceberg.timestamps import GREATEST_US, LEAST_US, Ticks
+from backfill.iceberg.timestamp_units import GREATEST_US, LEAST_US, Ticks
 from backfill.planning.plan import PlanHeader
 from backfill.planning.rows.row_selection import column_at
 from backfill.runtime.batch.arrival_lags import Cells, Ints
 from backfill.runtime.batch.arrow_leaf import ArrowFunction
-from backfill.runtime.batch.rebind import ARRIVAL
+from backfill.runtime.batch.rebind_plan import ARRIVAL
 
 _LEAST_CELLS, _MOST_CELLS = 2_048, 16_384
 """Into how many parts the time that is read is cut: few enough for the driver."""

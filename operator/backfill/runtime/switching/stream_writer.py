@@ -19,7 +19,7 @@ from backfill.planning.plan import PlanHeader, read_header
 from backfill.planning.workspace import Workspace
 from backfill.runtime.batch.batch_or_stream import Choice, choose
 from backfill.runtime.batch.prepare_query import SpanOutput, prepare_spans
-from backfill.runtime.batch.reach import Bounded
+from backfill.runtime.batch.time_reach import Bounded
 from backfill.runtime.changes.micro_batches import redirect_changes
 from backfill.runtime.hand_off.hand_over import check_query
 from backfill.runtime.hand_off.repeated_records import sources_read_twice
@@ -44,7 +44,7 @@ from backfill.runtime.source.used_columns import add_used_columns, used_columns_
 from backfill.runtime.switching.batch_function import BatchFunction
 from backfill.runtime.switching.kafka_records import record_rows
 from backfill.runtime.switching.kafka_rows import missing_record_columns
-from backfill.runtime.switching.query import BatchQuery, LeftOutQuery, SwitchedQuery
+from backfill.runtime.switching.query_handle import BatchQuery, LeftOutQuery, SwitchedQuery
 from backfill.runtime.switching.side_effects import install_effects
 from backfill.runtime.switching.sql_statements import SPARK_CATALOG
 from backfill.runtime.switching.state_store import StateStore, choose_state_store, may_keep_state
