@@ -159,7 +159,7 @@ def test_everything_that_stands_in_the_way_is_told_at_once(
     assert problems == [
         (
             'spec.applicationRef.name: there is no SparkApplication "rmi" in namespace'
-            f" {namespace}; name the production application of this namespace"
+            f" {namespace}; refer to a production application in this namespace"
         ),
         (
             'spec.catalogs[0].secretRef.name: there is no Secret "lake-catalog" in namespace'
@@ -528,7 +528,7 @@ def test_a_name_that_is_taken_is_told_before_history_is_read(
     (problem,) = stage.backend.obstacles()
     assert str(problem) == (
         "spec.handOff.name: SparkApplication profiles already exists and does not belong to this"
-        " Backfill; give the live one another name, or delete the other"
+        " Backfill; use another name for the live application, or delete the existing one"
     )
     live = live_application(stage)
     live.start(stage.backfill)

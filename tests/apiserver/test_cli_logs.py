@@ -108,7 +108,8 @@ def test_of_a_driver_that_is_gone_it_is_told_why_it_ended(
     ended = kubectl_backfill("logs", july, "--attempt", "1")
     assert ended.status == 1
     assert (
-        "there is no driver pod of attempt 1; it failed: its driver needed more memory" in ended.err
+        "there is no driver pod of attempt 1; it failed: its driver exceeded the memory"
+        in ended.err
     )
 
 

@@ -481,7 +481,7 @@ def test_a_job_waits_for_the_end_of_the_pod_before_it_which_may_be_about_to_comm
     another = stage.job(max_misalignment=timedelta(hours=2))
     runner.start(another)
     eventually(
-        lambda: runner.state and "which is being deleted" in runner.state.waits_for,
+        lambda: runner.state and "it is being deleted" in runner.state.waits_for,
         "the wait is told",
     )
     assert [pod["metadata"]["name"] for pod in stage.kubelet.pods()] == [first["metadata"]["name"]]
@@ -502,7 +502,7 @@ def test_an_operator_that_starts_anew_waits_as_well_for_the_pod_of_the_job_befor
     runner = stage.runner()
     runner.start(stage.job(max_misalignment=timedelta(hours=2)))
     said = eventually(lambda: runner.state and runner.state.waits_for, "the wait is told")
-    assert said == f"the end of pod {first['metadata']['name']}, which is being deleted"
+    assert said == f"pod {first['metadata']['name']} to terminate (it is being deleted)"
     assert len(stage.kubelet.pods()) == 1
 
 
@@ -520,7 +520,7 @@ def test_a_pod_that_can_not_be_removed_is_waited_for_until_it_has_ended_by_itsel
     another = stage.job(max_misalignment=timedelta(hours=2))
     runner.start(another)
     assert runner.state
-    assert runner.state.waits_for == f"the end of pod {first['metadata']['name']}"
+    assert runner.state.waits_for == f"pod {first['metadata']['name']} to terminate"
     stage.kubelet.tell(first, over("Completed", 0))
     pods = eventually(
         lambda: runner.state and len(found := stage.kubelet.pods()) == 2 and found, "both pods"

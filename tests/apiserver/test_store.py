@@ -202,7 +202,7 @@ def test_without_any_workspace_the_resource_says_what_to_do(
     assert (condition["status"], condition["reason"]) == ("False", "InvalidInput")
     assert (conditions["Ready"]["status"], conditions["Stalled"]["status"]) == ("False", "True")
     assert [status.conditions[0].reason for status in subject.written] == ["InvalidInput"]
-    assert "name a prefix of an object store" in condition["message"]
+    assert "set an object store prefix" in condition["message"]
     version = subject.now["metadata"]["resourceVersion"]
     with pytest.raises(BadInput):
         subject.store.load()

@@ -50,7 +50,7 @@ def running(*told: Told, generation: int = 1, **changes: Any) -> BackfillStatus:
                 finished_at=now - timedelta(minutes=50),
                 outcome="Failed",
                 message=(
-                    "its driver needed more memory than its pod has (2Gi); raise"
+                    "its driver exceeded the memory limit of its pod (2Gi); raise"
                     " spec.overrides.driver.memory"
                 ),
             ),

@@ -43,7 +43,7 @@ def stopped(
 def test_an_image_that_can_not_be_pulled_is_named(stopped: dict[str, Replay]) -> None:
     nowhere = stopped["no-image"]
     said = nowhere.until("names its image", "DriverStartBlocked")
-    assert "its image cannot be pulled" in said["message"]
+    assert "the image cannot be pulled" in said["message"]
     assert "localhost/no-such-image:1" in said["message"]
     assert nowhere.condition("Stalled")["status"] == "True"
     until(

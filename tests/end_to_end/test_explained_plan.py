@@ -88,14 +88,14 @@ def test_each_query_is_told_as_it_would_be_run_and_nothing_is_written(
         "dropsWithinWatermark": False,
         "reads": {"clicks": ["at", "ingested", "title"]},
         "warnings": [
-            "its results depend on rows up to 1h10m after them, and window.drain is 0s: the last"
-            " ones may be incomplete or open; a window.drain of 1h10m would complete them"
+            "its results depend on rows up to 1h10m later, but window.drain is only 0s: the last"
+            " results may be incomplete or still open; set window.drain to 1h10m to complete them"
         ],
     }
     assert (latest["execution"], latest["lookBackSeconds"]) == ("Streaming", None)
     assert latest["outputMode"] == "update"
     assert "viewer" in latest["reads"]["clicks"], "all that the text of records has"
-    assert latest["executionReason"].startswith("Aggregate groups by title, and no window")
+    assert latest["executionReason"].startswith("Aggregate groups by title, and no time window")
     assert end.document["steps"]["count"] > 10
 
     for name in ("hourly", "latest"):

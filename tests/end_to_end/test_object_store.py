@@ -127,7 +127,7 @@ def test_files_are_exported_to_a_store_and_taken_out_of_it_again(
     assert export(asked, RESULT, None) == told
     assert {path.name: path.read_bytes() for path in files.glob("*.parquet")} == data
     (problem,) = check_outputs([asked], [replace(RESULT, uid="new")], WINDOW)
-    assert "has 4 files that this Backfill has not written" in problem.message
+    assert "contains 4 files that this Backfill has not written" in problem.message
     (files / "theirs").write_bytes(b"1")
     undo = ExportUndo(asked, RESULT)
     undo.check()

@@ -243,7 +243,7 @@ def test_topics_of_three_kinds_come_as_kafka_would_give_them_and_in_offset_order
     )
     waiting = production.run()
     assert waiting.status == 3, f"{waiting.err}\n{production.driver_log()}"
-    assert "because the query keeps state of its own (applyInPandasWithState" in waiting.err
+    assert "because the query keeps user-defined state (applyInPandasWithState" in waiting.err
     outputs = {output.name: output for output in production.resource.status.outputs}
     assert {name: output.open_at_end for name, output in outputs.items()} == {
         "orders-with-payments": 0,

@@ -468,7 +468,10 @@ REFUSED_EFFECTS = {
     "a merge by columns that are not the keys": (
         'batch.alias("s").mergeInto("copies", (F.col("copies.id") == F.col("s.id")) & F.expr("copies.user <=> s.user"))'
         ".whenMatched().updateAll().whenNotMatched().insertAll().merge()",
-        "foreachBatch merges into copies by id, user, and the keys of output copies are not given",
+        (
+            "foreachBatch merges into copies by id, user, but the keys of output copies are not"
+            " given"
+        ),
     ),
     "a statement that replaces": (
         'batch.createOrReplaceTempView("v")\n    batch.sparkSession.sql("insert overwrite copies select * from v")',
@@ -585,14 +588,17 @@ SparkSession.builder.getOrCreate().sql("drop table if exists nothing")
 REFUSED_BY_SPANS = {
     "a function": (
         _EACH.format('batch.writeTo("copies").append()'),
-        'spec.execution: "Batch" cannot run the query each: its function (foreachBatch) is called',
+        (
+            'spec.execution: "Batch" is not possible for the query each: its function'
+            " (foreachBatch) is called"
+        ),
     ),
     "a count that nothing ends": (
         """
 last = kafka(SparkSession.builder.getOrCreate()).groupBy("user").agg(F.max("id").alias("id"), F.max("at").alias("at"))
 last.writeStream.queryName("copies").start()
 """,
-        'spec.execution: "Batch" cannot run the query copies: ',
+        'spec.execution: "Batch" is not possible for the query copies: ',
     ),
 }
 
@@ -674,8 +680,8 @@ REFUSED = {
             '.writeStream.format("kafka").option("topic", "copies-of-events").start()'
         ),
         (
-            "a query without a name, which writes to copies-of-events (kafka), gives records with"
-            " key and value"
+            "a query without a name, which writes to copies-of-events (kafka), produces records"
+            " with key and value"
         ),
     ),
     "foreach": (
@@ -737,15 +743,15 @@ last.writeStream.queryName("copies").outputMode("update").start()
             ' F.col("at").cast("timestamp_ntz")).writeStream.queryName("copies").start()'
         ),
         (
-            "is a timestamp, and the rows have a timestamp_ntz: production converts between them in the"
+            "is a timestamp, but the rows have a timestamp_ntz: production converts between them in the"
             " session's time zone America/New_York"
         ),
     ),
     "a column that history does not have": (
         CONFIGURED + 'configured("id long, country string")',
         (
-            "sources.events: the table lacks country, which the live source declares; it has id,"
-            " user, at"
+            "sources.events: the table lacks country, which the live source declares; its columns"
+            " are id, user, at"
         ),
     ),
     "an output by a name that is not there": (

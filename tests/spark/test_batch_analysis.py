@@ -403,7 +403,7 @@ CASES = [
     Case("session with two gaps", sessions("if(k > 1, '1 minute', '7 minutes')"), "start", {"l": (7 * MINUTE, 7 * MINUTE)}, {"l": (0, 1)}),
     Case("session with any gap", sessions("concat(v, ' minutes')"), "start", "gap of a session window"),
     Case("distinct sessions", lambda s: sessions()(s).select(F.struct("start", "end").alias("w")).distinct(), "w.start", {"l": (5 * MINUTE, 5 * MINUTE)}, {"l": (0, 1)}),
-    Case("distinct sessions, which Spark merges", distinct_sessions, "w.start", "DISTINCT of session windows merges them"),
+    Case("distinct sessions, which Spark merges", distinct_sessions, "w.start", "DISTINCT of session windows merges any number of them"),
     # joins
     Case("join by left", joined(NEAR), "t", {"l": (0, 0), "r": (0, 30 * MINUTE)}),
     Case("join by right", joined(NEAR), "t2", {"l": (30 * MINUTE, 0), "r": (0, 0)}),
@@ -426,10 +426,10 @@ CASES = [
     Case("full join of windows", join_of_windows("full"), "end", {"l": (5 * MINUTE, -1), "r": (5 * MINUTE, -1)}),
     Case("join within a window", within_a_window, "t2", {"l": (5 * MINUTE - 1, 5 * MINUTE - 1), "r": (0, 0)}),
     Case("windows of a join", windows_of_a_join, "start", {"l": (30 * MINUTE, 10 * MINUTE - 1), "r": (0, 10 * MINUTE - 1)}),
-    Case("join one-sided", joined("k = k2 and t2 >= t"), "t", "inner join of l with r does not bound"),
-    Case("join by key", joined("k = k2"), "t", "inner join of l with r does not bound"),
-    Case("join structures, within which nulls are equal", join_of_structures, "t", "inner join of l with r does not bound"),
-    Case("join nulls as equal", joined("t <=> t2"), "t", "inner join of l with r does not bound"),
+    Case("join one-sided", joined("k = k2 and t2 >= t"), "t", "inner join of l with r does not limit"),
+    Case("join by key", joined("k = k2"), "t", "inner join of l with r does not limit"),
+    Case("join structures, within which nulls are equal", join_of_structures, "t", "inner join of l with r does not limit"),
+    Case("join nulls as equal", joined("t <=> t2"), "t", "inner join of l with r does not limit"),
     Case("outer join, bound in a filter", lambda s: joined("k = k2", "left")(s).where("t2 between t and t + interval 1 hour"), "t", {"l": (0, 0), "r": (0, HOUR)}),
     # duplicates
     Case("duplicates", lambda s: s.left.dropDuplicates(["k", "t"]), "t", BOTH),

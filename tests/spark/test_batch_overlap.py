@@ -109,7 +109,7 @@ def test_an_analysis_with_a_wrong_rule_ends_the_run(
         assert isinstance(error, UnsupportedProgram)
         assert unsupported(error).reason == "BatchResultsDiffer"
         (problem,) = error.problems
-        assert (problem.field, problem.fix) == ("spec.execution", "write Streaming")
+        assert (problem.field, problem.fix) == ("spec.execution", "use Streaming")
         differ = "differ between the two batch jobs that computed them"
         assert (differ if committed else f"{differ}: at 2024-03-0") in problem.message
         committed.append(run.run.tracker.queries[0].sources[0].committed)

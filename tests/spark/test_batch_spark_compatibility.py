@@ -116,6 +116,8 @@ def test_what_does_not_work_is_named_and_the_query_is_a_stream_if_it_may_be(
     target: Any = SimpleNamespace(query="q", staged=None, output=SimpleNamespace())
     header: Any = SimpleNamespace(inputs=SimpleNamespace(policy=None, sources=()))
     assert choose("Auto", query, target, header, streamed_steps=0) == Choice(None, why)
-    with pytest.raises(UnsupportedProgram, match='"Batch" cannot run the query q') as refused:
+    with pytest.raises(
+        UnsupportedProgram, match='"Batch" is not possible for the query q'
+    ) as refused:
         choose("Batch", query, target, header, streamed_steps=0)
     assert why in str(refused.value)

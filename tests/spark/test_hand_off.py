@@ -346,21 +346,21 @@ REFUSED: dict[str, tuple[str, tuple[str, ...], int | None, str]] = {
         WINDOWS.replace('"events"', '"trimmed"'),
         ("counts",),
         None,
-        "no longer holds records of topic trimmed that come after the last row of history: offsets"
-        " 80 to 84 of partition 0; wait until",
+        "no longer retains records of topic trimmed that come after the last row of history:"
+        " offsets 80 to 84 of partition 0; wait until",
     ),
     "records of a time that Kafka has deleted": (
         WINDOWS.replace('"events"', f'"{by_time.REMOVED}"'),
         ("counts",),
         None,
-        "where live traffic continues: all records that it holds are newer (partition 0 begins"
-        " with offset 85); wait until",
+        "where live traffic continues: all retained records are newer (partition 0 begins at"
+        " offset 85); wait until",
     ),
     "a topic that was created again": (
         WINDOWS.replace('"events"', '"younger"'),
         ("counts",),
         None,
-        "history has rows that topic younger never had: partition 0 ends at offset 0",
+        "history contains rows that topic younger never had: partition 0 ends at offset 0",
     ),
     "a topic that is not there": (
         WINDOWS.replace('"events"', '"missing"'),
@@ -378,8 +378,8 @@ REFUSED: dict[str, tuple[str, tuple[str, ...], int | None, str]] = {
         TOTALS,
         ("counts",),
         5,
-        "Spark cannot repartition the state of the query counts, which aggregates without keys, or"
-        " has a limit, and so has state in one partition; leave statePartitions out",
+        "Spark cannot repartition the state of the query counts, which aggregates without keys,"
+        " or has a limit, and therefore keeps its state in one partition; omit statePartitions",
     ),
     "state of a limit, in more partitions": (
         'keep_state_in("RocksDB")\nwrite(topic("events").limit(300), "copies").awaitTermination()',
@@ -409,19 +409,19 @@ REFUSED: dict[str, tuple[str, tuple[str, ...], int | None, str]] = {
         'topic("events").writeStream.queryName("copies").option("checkpointLocation", home).toTable("copies")',
         ("copies",),
         None,
-        "the query copies writes files, and Spark's log of them begins with micro-batch 0",
+        "the query copies writes files, and Spark's log of files begins with micro-batch 0",
     ),
     "files of a table of Spark's own catalog, by its name": (
         'topic("events").writeStream.queryName("copies").option("checkpointLocation", home).toTable("spark_catalog.default.copies")',
         ("copies",),
         None,
-        "the query copies writes files, and Spark's log of them begins with micro-batch 0",
+        "the query copies writes files, and Spark's log of files begins with micro-batch 0",
     ),
     "files of an output by name": (
         SESSIONS_OF_A_NAMED_SOURCE.replace('"json_lines"', '"JSON"'),
         ("sessions",),
         None,
-        "the query sessions writes files, and Spark's log of them begins with micro-batch 0",
+        "the query sessions writes files, and Spark's log of files begins with micro-batch 0",
     ),
     "a relative location": (
         WINDOWS.replace("write(", 'home = "live"\nwrite('),

@@ -169,7 +169,7 @@ def test_an_uncommitted_batch_is_not_handed_over(
     placement = _placement(backfill, tmp_path / "live")
     for file in Path(placement.origin.uri, "commits").glob(f"*{STEPS}*"):
         file.unlink()
-    with pytest.raises(BackfillError, match="another attempt commits it"):
+    with pytest.raises(BackfillError, match="the next attempt commits it"):
         place(spark, placement, STEPS, LIVE)
 
 

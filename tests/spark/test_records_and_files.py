@@ -80,7 +80,7 @@ REFUSED = {
     "records without a value": (
         ("alerts", "at"),
         'records.drop("value").writeStream.format("kafka").option("topic", "alerts").start()',
-        "gives records for Kafka without a column value",
+        "produces records for Kafka without a column value",
     ),
     "records without the time of the output": (
         ("alerts", "at"),
@@ -95,7 +95,7 @@ REFUSED = {
     "a topic that would be lost": (
         ("texts", "at"),
         'records.select("value", "at", F.lit("a").alias("topic")).writeStream.format("kafka").start()',
-        "for the topics of its column topic, which the table lake.default.texts",
+        "for the topics in its column topic, which the table lake.default.texts",
     ),
     "a table of other rows": (
         ("copies", "at"),

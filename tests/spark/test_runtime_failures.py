@@ -100,7 +100,7 @@ def test_whatever_ends_a_driver_the_next_one_goes_on_and_every_row_counts_once(
     log = (tmp_path / "counts" / "driver.log").read_text()
     assert "the application ended normally" in log
     assert "keeps its state in memory: it needs" in log
-    assert log.count("keeps its state in memory, as it began") == 3
+    assert log.count("keeps its state in memory, as in earlier attempts") == 3
     assert begun_with(checkpoint_of("counts", fourth.checkpoint_workspace))[PROVIDER] == HEAP
 
     assert [path.name for path in Path(fourth.checkpoints).iterdir()] == ["counts"], (
@@ -138,8 +138,8 @@ def test_a_stream_keeps_its_state_where_it_began_whatever_a_later_attempt_sets(
         checkpoint = checkpoint_of("counts", settings.checkpoint_workspace)
         assert begun_with(checkpoint)[PROVIDER] == ROCKSDB, attempt
     log = (tmp_path / "counts" / "driver.log").read_text()
-    assert log.count("keeps its state in RocksDB, as the program or the resource sets it") == 1
-    assert log.count("keeps its state in RocksDB, as it began") == 1
+    assert log.count("keeps its state in RocksDB, as set by the program or the Backfill") == 1
+    assert log.count("keeps its state in RocksDB, as in earlier attempts") == 1
     assert status(settings).queries[0].open_at_end == 3, "the state is read with its own store"
     rows = history.result("counts", "counts")
     assert {row["n"] for row in rows} == {ROWS_PER_STEP // 3}

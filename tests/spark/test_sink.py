@@ -211,7 +211,7 @@ def test_rows_that_do_not_fit_are_refused_before_the_query_starts(stream: Stream
         )
     assert [problem.message for problem in refusal.value.problems] == [
         f"the rows have a column extra that table {stream.output.table} does not have",
-        f"column id of {stream.output.table} is a int64, and the rows have a string",
+        f"column id of {stream.output.table} is a int64, but the rows have a string",
     ]
     assert not stream.checkpoint.exists()
 

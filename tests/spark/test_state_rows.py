@@ -127,7 +127,7 @@ def own_state(read: Read) -> DataFrame:
             ),
             "Aggregate",
         ),
-        ("the program's own state", own_state, "keeps state of the program's own"),
+        ("the program's own state", own_state, "keeps user-defined state"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

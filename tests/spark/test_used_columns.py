@@ -353,13 +353,13 @@ def test_a_column_that_says_when_a_row_was_processed_drops_nothing(
     )
     assert comparison_with_clock(counted) == "current_timestamp() in a comparison"
     grouped = stamped.groupBy(F.window("processed_at", "1 minute")).count()
-    assert comparison_with_clock(grouped) == "current_timestamp() in what rows are grouped by"
+    assert comparison_with_clock(grouped) == "current_timestamp() in a grouping key"
 
 
 @pytest.mark.parametrize(
     ("time_mode", "timeout", "seen"),
     [
-        ("ProcessingTime", GroupStateTimeout.ProcessingTimeTimeout, "timers of processing time"),
+        ("ProcessingTime", GroupStateTimeout.ProcessingTimeTimeout, "processing-time timers"),
         ("EventTime", GroupStateTimeout.EventTimeTimeout, ""),
         ("None", GroupStateTimeout.NoTimeout, ""),
     ],

@@ -91,17 +91,21 @@ def _wanted(scaling: Scaling, load: Load) -> ExecutorTarget:
     if low == high:
         return ExecutorTarget(low, f"minExecutors and maxExecutors are both {low}")
     if scaling.complete_within is None:
-        return ExecutorTarget(high, f"without completeWithin all {high} are used")
+        return ExecutorTarget(high, f"completeWithin is not set, all {high} executors are used")
     goal = format_duration(scaling.complete_within)
     seconds_left = scaling.complete_within.total_seconds() - load.elapsed_seconds
     if seconds_left <= 0:
-        return ExecutorTarget(high, f"completeWithin {goal} has passed, all {high} are used")
+        return ExecutorTarget(
+            high, f"completeWithin {goal} has passed, all {high} executors are used"
+        )
     if load.rows_per_executor_second is None and load.first_spans:
         return ExecutorTarget(
-            high, f"the first batch jobs use all {high} until the rate of one executor is measured"
+            high,
+            f"the first batch jobs use all {high} executors until the rate per executor is"
+            " measured",
         )
     if load.rows_per_executor_second is None:
-        return ExecutorTarget(low, f"minExecutors {low} until the rate of one executor is measured")
+        return ExecutorTarget(low, f"minExecutors ({low}) until the rate per executor is measured")
     return _in_time(load.rows_left, load.rows_per_executor_second, seconds_left, low, high)
 
 
@@ -117,17 +121,18 @@ def _in_time(
             seconds=math.ceil(min(needed_seconds - seconds_left, _LONGEST.total_seconds()))
         )
         return ExecutorTarget(
-            high, f"{why}, maxExecutors is {high}: expect to be {format_duration(late)} late"
+            high,
+            f"{why}, but maxExecutors is {high}: expect to finish {format_duration(late)} late",
         )
     if needed < low:
-        return ExecutorTarget(low, f"{why}, minExecutors is {low}")
+        return ExecutorTarget(low, f"{why}, but minExecutors is {low}")
     return ExecutorTarget(needed, why)
 
 
 def _obstacle(wanted: int, current: int, load: Load) -> str | None:
     """Why the number stays at ``current`` instead of ``wanted``; None if it changes."""
     if load.seconds_since_change < _SETTLE_SECONDS:
-        return f"changed {load.seconds_since_change:.0f} s ago"
+        return f"the number changed {load.seconds_since_change:.0f} s ago"
     if _LOWER_FROM * current < wanted < _RAISE_FROM * current:
         return "the difference is small"
     if wanted < current and load.steps_left <= _LAST_STEPS:

@@ -64,7 +64,7 @@ def _wrong_property(properties: dict[str, str], error: Exception) -> tuple[str, 
 
     kind, uri = properties.get("type"), properties.get("uri", "")
     kinds = [known.value for known in CatalogType]
-    choice = f"write one of {', '.join(kinds)}"
+    choice = f"use one of {', '.join(kinds)}"
     if kind is not None and kind.lower() not in kinds:
         return "type", f'is "{kind}"', did_you_mean(kind, kinds) or choice
     if not uri and (kind.lower() if kind else None) in _NEED_URI:
@@ -78,7 +78,11 @@ def _wrong_property(properties: dict[str, str], error: Exception) -> tuple[str, 
             "",
         )
     if isinstance(error, (MissingSchema, InvalidSchema, InvalidURL, ArgumentError)):
-        return "uri", f"is not an address of such a catalog ({type(error).__name__})", ""
+        return (
+            "uri",
+            f"is not a valid address for this type of catalog ({type(error).__name__})",
+            "",
+        )
     return None
 
 
@@ -91,6 +95,6 @@ def _at(properties: dict[str, str]) -> str:
 def _correct(name: str, key: str) -> str:
     (variable,) = catalog_variables(name, {key: ""})
     return (
-        "correct PyIceberg's properties of it: the keys of its Secret in spec.catalogs or, without"
-        f" one, catalog.{name} in .pyiceberg.yaml or {variable} in the environment"
+        "correct its PyIceberg properties: the keys of its Secret in spec.catalogs or, without a"
+        f" Secret, catalog.{name} in .pyiceberg.yaml or {variable} in the environment"
     )

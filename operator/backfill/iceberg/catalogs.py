@@ -191,8 +191,8 @@ def _require_login(kind: CatalogType, properties: Mapping[str, Any]) -> None:
         and (needed := needed_for_catalog(kind.value, properties))
     ):
         raise OutOfReach(
-            "the operator's own identity is not used for a catalog that a Backfill names: "
-            f"add {needed} to its Secret, or set planning.runIn: Pod"
+            "the operator's own identity is not used for a catalog that a Backfill refers to: add"
+            f" {needed} to its Secret, or set planning.runIn: Pod"
         )
 
 
@@ -202,7 +202,7 @@ def _type_of(name: str, properties: Mapping[str, Any]) -> CatalogType:
         return CatalogType(named.lower())
     kind = infer_catalog_type(name, dict(properties))
     if kind is None:
-        raise ValueError(f"the type of catalog {name} is not known")
+        raise ValueError(f"the type of catalog {name} is unknown")
     return kind
 
 

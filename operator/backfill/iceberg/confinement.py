@@ -70,7 +70,7 @@ def _require_login(scheme: str, properties: Mapping[str, Any], *, arrow: bool) -
     if OWN not in properties and (needed := needed_for_files(scheme, properties, arrow=arrow)):
         raise OutOfReach(
             f"files at {scheme}:// are not opened with the operator's own identity for a catalog"
-            f" that a Backfill names: add {needed} to its Secret, or set planning.runIn: Pod"
+            f" that a Backfill refers to: add {needed} to its Secret, or set planning.runIn: Pod"
         )
 
 

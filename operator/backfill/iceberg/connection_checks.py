@@ -38,7 +38,7 @@ _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
 _ELSEWHERE: Final = ("192.0.2.1", "2001:db8::1")
 """Addresses for documentation, which nothing is sent to."""
 _FIX: Final = (
-    "name another server, set planning.runIn: Pod, or have the administrator add it to"
+    "use another server, set planning.runIn: Pod, or have the administrator add it to"
     " --allowed-addresses"
 )
 
@@ -126,13 +126,13 @@ def require_host(what: str, host: str, port: int) -> None:
     if refusals:
         address, why = refusals[0]
         raise OutOfReach(
-            f"{what} leads to {address}, {why}, where jobs in the operator do not connect for a"
+            f"{what} leads to {address}, {why}, to which jobs in the operator do not connect for a"
             f" Backfill; {_FIX}"
         )
     if not addresses and (why := refused_name(host)):
         raise OutOfReach(
-            f"{what} leads to {why}, where jobs in the operator do"
-            f" not connect for a Backfill; {_FIX}"
+            f"{what} leads to {why}, to which jobs in the operator do not connect for a Backfill;"
+            f" {_FIX}"
         )
 
 
@@ -166,8 +166,8 @@ def _require_address(family: int, address: Any) -> None:
     if rules is not None and (why := rules.refusal(host, port)):
         shown = f"[{host}]" if ":" in host else host
         raise OutOfReach(
-            f"{shown}:{port} is {why}, where jobs in the operator do"
-            f" not connect for a Backfill; {_FIX}"
+            f"{shown}:{port} is {why}, to which jobs in the operator do not connect for a"
+            f" Backfill; {_FIX}"
         )
 
 

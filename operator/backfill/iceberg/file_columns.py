@@ -131,7 +131,7 @@ def misfits_of(
         case _ if not wanted.is_primitive or not _fits(kind, wanted):
             shown = "a struct" if is_a.is_struct(kind) else kind
             yield (
-                f"has {shown} in column {name}, where the table has"
+                f"has {shown} in column {name}, but the table has"
                 f" {'a struct' if wanted.is_struct else wanted}"
             )
 

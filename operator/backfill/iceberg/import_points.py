@@ -83,11 +83,11 @@ def _guard(
 
 def _check(name: str, wanted: str, kind: type) -> None:
     if _Guard.strict:
-        raise OutOfReach(f"{name} is {wanted}, and code that a property names is not loaded here")
+        raise OutOfReach(f"{name} is {wanted}, and code named in a property is not loaded here")
     module, _, attribute = wanted.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), attribute) if module else None
     except (ImportError, AttributeError):
         return  # PyIceberg reports that itself
     if not (isinstance(found, type) and issubclass(found, kind)):
-        raise ValueError(f"{name} is {wanted}, which is no {kind.__name__}")
+        raise ValueError(f"{name} is {wanted}, which is not a {kind.__name__}")

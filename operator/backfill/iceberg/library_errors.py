@@ -100,7 +100,7 @@ def _details(error: Exception) -> Iterator[str]:
         if type(each).__name__ in _NOT_AN_ANSWER:
             yield "the response was not the expected one"
         if type(each).__name__ == "TooManyRedirects":
-            yield "the server redirects: name its final address"
+            yield "the server redirects: use its final address"
         if status := _status(each):
             yield f"HTTP status {status}"
         text = str(each)

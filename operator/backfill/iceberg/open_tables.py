@@ -38,7 +38,7 @@ class Catalogs:
             table = catalog.load_table(identifier)
         except NoSuchIcebergTableError as error:
             raise InvalidPlanInput(
-                Problem(field, f"{name} is not an Iceberg table", "name an Iceberg table")
+                Problem(field, f"{name} is not an Iceberg table", "use an Iceberg table")
             ) from error
         except (NoSuchTableError, NoSuchNamespaceError):
             raise InvalidPlanInput(_missing_table(catalog, name, identifier, field)) from None
@@ -55,8 +55,8 @@ class Catalogs:
             raise InvalidPlanInput(
                 Problem(
                     field,
-                    f"catalog {catalog_name} plans scans on its server,"
-                    f" which gives no bounds of {name}'s files",
+                    f"catalog {catalog_name} plans scans on its server, which returns no bounds"
+                    f" for the files of {name}",
                     "set scan-planning-mode: client in the catalog's properties",
                 )
             )
@@ -86,7 +86,7 @@ def near(wrong: str, names: Mapping[str, object] | list[str]) -> str:
     matches = difflib.get_close_matches(wrong, list(names), n=3, cutoff=0.5)
     if matches:
         return f"did you mean {' or '.join(matches)}?"
-    return f"there are: {', '.join(sorted(names)[:20])}" if names else ""
+    return f"available: {', '.join(sorted(names)[:20])}" if names else ""
 
 
 def _missing_table(catalog: Catalog, name: str, identifier: str, field: str) -> Problem:

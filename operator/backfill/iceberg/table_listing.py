@@ -82,7 +82,7 @@ class KnownTables:
             return []
         if unusable:
             self.problems.append(
-                f"catalog {name} has tables that a Backfill cannot name, such as {unusable!r}"
+                f"catalog {name} has tables that a Backfill cannot refer to, such as {unusable!r}"
             )
         return found
 

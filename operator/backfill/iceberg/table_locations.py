@@ -29,6 +29,7 @@ def ambiguous_locations(table: Table, name: str, field: str) -> Iterator[Problem
     for what, location in locations.items():
         if not is_unambiguous(location):
             message = (
-                f"the {what} of {name} is {location!r}, which libraries read as different places"
+                f"the {what} of {name} is {location!r}, which libraries interpret as different"
+                " places"
             )
             yield Problem(field, message, "use a location without ?, #, \\, line breaks and ..")

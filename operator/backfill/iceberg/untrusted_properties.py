@@ -317,7 +317,7 @@ def _store_problems(properties: Mapping[str, str]) -> Iterator[RefusedProperty]:
         if properties.get(name, next(iter(allowed))) not in allowed:
             yield RefusedProperty(
                 name,
-                f"names code that is not loaded here; it may be {' or '.join(sorted(allowed))}",
+                f"refers to code that is not loaded here; allowed: {' or '.join(sorted(allowed))}",
             )
     token = properties.get("gcs.oauth2.token", "")
     if "/" in token or token in ("google_default", "cloud", "browser", "cache"):
@@ -331,8 +331,8 @@ def _store_problems(properties: Mapping[str, str]) -> Iterator[RefusedProperty]:
             needed = " or ".join(" and ".join(names) for names in credentials)
             yield RefusedProperty(
                 name,
-                "would be sent the token of this process's own identity;"
-                f" it needs {needed} beside it",
+                "refers to a server that would receive the token of this process's own"
+                f" identity; set {needed} as well",
             )
 
 
@@ -360,7 +360,7 @@ def _wrong_database(uri: str) -> str | None:
         return "must not name a file in sslrootcert; only sslrootcert=system is accepted"
     hosts = hosts_of_database(url)
     if not hosts or not all(map(_HOST.fullmatch, hosts)):
-        return "must name a host"
+        return "must contain a host"
     return None
 
 

@@ -104,7 +104,7 @@ class Cluster:
             contexts, current = list_kube_config_contexts(file)  # type: ignore[no-untyped-call]
         except (ConfigException, OSError) as error:
             raise BackfillError(
-                f"no cluster to connect to: {error}; set KUBECONFIG, or name a kubeconfig and a"
+                f"no cluster to connect to: {error}; set KUBECONFIG, or specify a kubeconfig and a"
                 " context"
             ) from error
         chosen = next((entry for entry in contexts if entry["name"] == context), current)

@@ -47,7 +47,7 @@ def unpacked(content: bytes, most_text: int = MOST_TEXT) -> bytes:
     if len(text) > most_text:
         raise ValueError(f"it has more than {most_text:,} characters")
     if not stream.eof or stream.unused_data:
-        raise ValueError("it is cut off, or something follows it")
+        raise ValueError("it is truncated or followed by other data")
     collections = text.count(b"[") + text.count(b"{")
     if (
         text.count(b",") > _MOST_VALUES

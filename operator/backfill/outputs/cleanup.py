@@ -94,8 +94,8 @@ def discard(
     except UnknownReferences as error:
         where = f"{data_directory(table.metadata)}/{results[0].own_path}"
         raise BackfillError(
-            f"{error}. No files were removed below {where}; repair the table, or remove by hand"
-            " what nothing refers to"
+            f"{error}. No files were removed below {where}; repair the table, or remove"
+            " unreferenced files by hand"
         ) from error
     for location in unused.locations:
         files[location].remove(location)

@@ -29,7 +29,7 @@ def zone_mismatches(given: pa.Schema, table: Schema, table_name: str, zone: str)
     return [
         Problem(
             "",
-            f"column {path} of {table_name} is a {_zoned(there)}, and the rows have a"
+            f"column {path} of {table_name} is a {_zoned(there)}, but the rows have a"
             f" {_zoned(here)}: production converts between them in the session's time zone {zone},"
             " this run in UTC",
             f"cast it in the application to a {_zoned(there)},"
@@ -88,7 +88,7 @@ def _fields(
             yield from _types(given[place].type, field.type, f"{path}{field.name}", table)
         elif not field.nullable:
             message = (
-                f"column {path}{field.name} of {table} is required, and the rows do not have it"
+                f"column {path}{field.name} of {table} is required, but the rows do not have it"
             )
             yield Problem("", message, "add it with select, or make it optional in the table")
 
@@ -97,7 +97,7 @@ def _types(given: pa.DataType, wanted: pa.DataType, path: str, table: str) -> It
     if pa.types.is_struct(given) and pa.types.is_struct(wanted):
         yield from _fields(list(given.fields), list(wanted.fields), f"{path}.", table)
     elif not _widens(given, wanted):
-        message = f"column {path} of {table} is a {wanted}, and the rows have a {given}"
+        message = f"column {path} of {table} is a {wanted}, but the rows have a {given}"
         yield Problem("", message, "cast it in the application")
 
 
@@ -188,7 +188,7 @@ def _column(rows: pa.RecordBatch, place: int | None, field: pa.Field) -> pa.Arra
     )
     if not field.nullable and array.null_count:
         raise BackfillError(
-            f"{field.name} is missing in {count(array.null_count, 'row')}, and the output table"
+            f"{field.name} is null in {count(array.null_count, 'row')}, but the output table"
             " requires it"
         )
     return array
@@ -262,7 +262,7 @@ def _filled(child: pa.Array, parents: pa.StructArray, field: pa.Field) -> pa.Arr
     missing = pc.sum(pc.and_(there, child.is_null())).as_py()
     if missing:
         raise BackfillError(
-            f"{field.name} is missing within a column in {count(missing, 'row')}, and the output"
+            f"{field.name} is null inside a column in {count(missing, 'row')}, but the output"
             " table requires it"
         )
     if isinstance(child, pa.ExtensionArray):

@@ -61,7 +61,7 @@ def check_comparison(schema: Schema, output: Output, field: str) -> Iterator[Pro
         if each.name not in wanted.ignore and (strange := _incomparable(each.field_type)):
             yield Problem(
                 f"{field}.validate",
-                f"column {each.name} of {output.table} holds values of type {strange}, which"
+                f"column {each.name} of {output.table} contains values of type {strange}, which"
                 " cannot be compared",
                 f"add {each.name} to validate.ignore",
             )
@@ -80,7 +80,7 @@ def check_columns(schema: Schema, theirs: Schema, output: Output, field: str) ->
             continue
         is_key = each.name in output.compared_keys
         remedy = (
-            "name keys that both tables have" if is_key else f"add {each.name} to validate.ignore"
+            "use keys that both tables have" if is_key else f"add {each.name} to validate.ignore"
         )
         if each.name not in known:
             message = (
@@ -163,14 +163,14 @@ def _misfit(kind: IcebergType, tolerance: str) -> tuple[str, str] | None:
     number = _NUMBER.fullmatch(tolerance) is not None
     if isinstance(kind, _TIMES):
         if number:
-            return f"{tolerance!r} is not a duration", "write it as 500ms, 5s or 1d"
+            return f"{tolerance!r} is not a duration", "use a form such as 500ms, 5s or 1d"
         try:
             parse_duration(tolerance)
         except ValueError:  # the form was checked where it was read
             return f"{tolerance!r} is longer than ten years", "give a shorter duration"
         return None
     if isinstance(kind, _NUMBERS):
-        return None if number else (f"{tolerance!r} is not a number", "write it as 0.01")
+        return None if number else (f"{tolerance!r} is not a number", "use a form such as 0.01")
     return f"a tolerance does not apply to values of type {kind}", "remove the tolerance"
 
 

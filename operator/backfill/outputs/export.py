@@ -405,8 +405,8 @@ def not_own(location: str, foreign: Sequence[str]) -> str:
     """What is wrong with a directory in which others have files."""
     files = count(len(foreign), "file")
     return (
-        f"{location} has {files} that this Backfill has not written ({_named(foreign)}), but an"
-        " export needs a directory of its own"
+        f"{location} contains {files} that this Backfill has not written ({_named(foreign)}), but"
+        " an export needs a directory of its own"
     )
 
 

@@ -51,12 +51,12 @@ def check_exports(
 def _form(location: str, field: str) -> Iterator[Problem]:
     place = urlsplit(location)
     if place.scheme and not place.path.strip("/"):
-        yield Problem(field, f"{location} is a whole bucket", "name a directory in it")
+        yield Problem(field, f"{location} is a whole bucket", "use a directory in it")
     elif not place.scheme and not location.startswith("/"):
         yield Problem(
             field,
             f"{location} is a relative path",
-            "write an absolute path, or name an object store",
+            "use an absolute path or an object store",
         )
 
 
@@ -80,7 +80,7 @@ def _lost(location: str, field: str) -> Iterator[Problem]:
         yield Problem(
             field,
             f"{location} is on no volume, and the disk of the job's pod is lost with the pod",
-            "mount a volume there in the application's driver, or name an object store",
+            "mount a volume there in the application's driver, or use an object store",
         )
 
 
@@ -106,8 +106,8 @@ def _renamed_columns(table: Table, output: Output, field: str) -> Iterator[Probl
             yield Problem(
                 field,
                 f"column {column} of {output.table} is called {name} in data files, and publish"
-                " mode Export copies them as they are",
-                "give it a name of letters, digits and _, or publish to the table",
+                " mode Export copies data files unchanged",
+                "rename the column with only letters, digits and _, or publish to the table",
             )
 
 

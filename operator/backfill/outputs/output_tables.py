@@ -137,7 +137,7 @@ def _format(table: Table, output: Output, field: str) -> list[Problem]:
         problems.append(Problem(f"{field}.table", message, "use a table of format version 2"))
     file_format = table.properties.get(TableProperties.WRITE_FILE_FORMAT, "parquet").lower()
     if file_format != "parquet":
-        message = f"table {output.table} is written as {file_format}, and a backfill writes Parquet"
+        message = f"table {output.table} is written as {file_format}, but a backfill writes Parquet"
         fix = f"set the table property {TableProperties.WRITE_FILE_FORMAT} to parquet"
         problems.append(Problem(f"{field}.table", message, fix))
     return problems

@@ -239,9 +239,9 @@ class _Publication:
         self.check()
         if removal.removed and not self._files:
             raise CanNotPublish(
-                f"the result for {'.'.join(self._table.name())} has no rows in the window, so that"
-                " replacing would only delete; if that is what you want,"
-                " delete the window's rows by hand"
+                f"the result for {'.'.join(self._table.name())} has no rows in the window, so"
+                " replacing would only delete rows; if that is what you want, delete the window's"
+                " rows by hand"
             )
         if why := irremovable(self._table, removal.removed):
             table = ".".join(self._table.name())
@@ -327,15 +327,15 @@ def final_files(
     rows = sum(file.record_count for file in files)
     if rows != staged.rows or staged.files not in (None, len(files)):
         raise CanNotPublish(
-            f"branch {result.branch} of {output.table} holds {count(rows, 'row')} of output"
+            f"branch {result.branch} of {output.table} contains {count(rows, 'row')} of output"
             f" {output.name} (files: {len(files):,}), but {count(staged.rows, 'row')}"
-            f"{'' if staged.files is None else f' (files: {staged.files:,})'} had been staged;"
-            " start over with a new Backfill"
+            f"{'' if staged.files is None else f' (files: {staged.files:,})'}"
+            " had been staged; start over with a new Backfill"
         )
     if staged.changes:
         raise CanNotPublish(
-            f"branch {result.branch} of {output.table} still holds older rows of the keys of output"
-            f" {output.name}; start over with a new Backfill"
+            f"branch {result.branch} of {output.table} still contains older rows with keys of"
+            f" output {output.name}; start over with a new Backfill"
         )
     return files
 
@@ -356,9 +356,9 @@ def _check_not_in_use(
     used = len(files) - len(unused.locations)
     if used:
         raise CanNotPublish(
-            f"{output.table} already holds {used:,} of the {count(len(files), 'file')} staged for"
-            f" output {output.name}: the result was published by hand, or the snapshot that"
-            " published it has expired; publishing it again would double its rows"
+            f"{output.table} already contains {used:,} of the {count(len(files), 'file')} staged"
+            f" for output {output.name}: the result was published by hand, or the snapshot that"
+            " published it has expired; publishing it again would duplicate its rows"
         )
 
 

@@ -134,12 +134,12 @@ def _reaches_back(oldest: Snapshot, window: Window) -> bool:
 
 def _problem(index: int, output: Output, earlier: Snapshot) -> Problem:
     message = (
-        f"{output.table} has these rows already, from {_describe(earlier)};"
-        " appending would double them"
+        f"{output.table} already has these rows, from {_describe(earlier)}; appending would"
+        " duplicate them"
     )
     fix = (
-        "publish with Replace, undo that Backfill or roll its snapshot back, or append again"
-        " deliberately: approval: Manual and an approval"
+        "publish with Replace, undo that Backfill or roll back its snapshot; or, to append the"
+        " rows again deliberately, set approval: Manual and approve"
     )
     return Problem(f"spec.outputs[{index}].publish", message, fix)
 

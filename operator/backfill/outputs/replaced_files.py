@@ -148,7 +148,7 @@ def irremovable(table: Table, files: Iterable[DataFile]) -> str | None:
                 what = (
                     f"files in the window are partitioned by {field.name}, whose column was dropped"
                 )
-                return f"{what}, and PyIceberg cannot replace such files"
+                return f"{what}; PyIceberg cannot replace such files"
     return None
 
 

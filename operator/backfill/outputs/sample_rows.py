@@ -115,8 +115,8 @@ def _production(
     had = before if before is not None else base
     if snapshot is None or (had is not None and table.snapshot_by_id(had) is None):
         raise BackfillError(
-            f"what {output.table} had before snapshot {published}, which published the result, is"
-            " unknown: snapshots have expired"
+            f"the content of {output.table} before snapshot {published}, which published the"
+            " result, is unknown: snapshots have expired"
         )
     return before
 

@@ -202,11 +202,13 @@ def taken(result: Result, head: Snapshot) -> Problem:
         backfill = f"{summary.get(NAMESPACE)}/{summary.get(NAME)}"
         owner = f"plan {summary.get(PLAN_ID)} of Backfill {backfill}{where}"
     fix = (
-        "remove that Backfill, or drop the branch if the Backfill no longer exists, or give this"
-        f" one another name than {result.backfill}"
+        "delete that Backfill, or drop the branch if that Backfill no longer exists, or give this"
+        f" one a name other than {result.backfill}"
     )
     return Problem(
-        "metadata.name", f"branch {result.branch} of the output's table already holds {owner}", fix
+        "metadata.name",
+        f"branch {result.branch} of the output's table already contains {owner}",
+        fix,
     )
 
 

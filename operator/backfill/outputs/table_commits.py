@@ -53,8 +53,8 @@ def commit_once(
                 raise
             if time.monotonic() > give_up_at and not done(table.metadata):
                 raise BackfillError(
-                    f"others changed table {'.'.join(table.name())} before each attempt to commit:"
-                    f" {reason(error)}"
+                    f"every attempt to commit to table {'.'.join(table.name())} conflicted with"
+                    f" another change: {reason(error)}"
                 ) from error
         time.sleep(wait * random.uniform(0.5, 1.0))
         wait = min(wait * 2, _LONGEST_WAIT_SECONDS)

@@ -206,7 +206,7 @@ class Undo:
                     gone.discard(entry.data_file.file_path)
                     if entry.data_file.file_path in back:
                         raise CanNotUndo(
-                            f"{self._name} holds {entry.data_file.file_path} again, which the"
+                            f"{self._name} contains {entry.data_file.file_path} again, which the"
                             " publication removed: somebody has restored it"
                         )
         if gone:

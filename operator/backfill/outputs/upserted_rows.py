@@ -34,9 +34,9 @@ def check_keys(schema: Schema, output: Output, field: str) -> Iterator[Problem]:
         if not _identifies(kinds[column]):
             yield Problem(
                 f"{field}.keys",
-                f"column {column} of {output.table} is a {kinds[column]}, by which rows are not"
-                " identified",
-                "name columns of integers, decimals, text, bytes, dates or times",
+                f"column {column} of {output.table} is a {kinds[column]}, which cannot identify"
+                " rows",
+                "use columns of integers, decimals, text, bytes, dates or times",
             )
 
 
@@ -70,7 +70,7 @@ def replaced_rows(table: Table, output: Output, result: Result, window: WindowRo
         raise CanNotPublish(
             f"{count(keys.repeated, 'row')} of the result for {output.table}"
             f" {'has' if keys.repeated == 1 else 'have'} the same {', '.join(output.keys)} as"
-            " another row, so it is unknown which of them replaces the table's; start"
+            " another row, so it is unknown which of them replaces the row of the table; start"
             " over with a new Backfill whose outputs[].keys identify the program's rows"
         )
     return KeyedRows(output, window, keys)

@@ -184,8 +184,8 @@ def cut_days(
                 " window, is a date"
             )
             fix = (
-                "start and end the window at 00:00:00Z, and cover days of another zone with warmUp"
-                " and drain; or name a timestamp column"
+                "start and end the window at 00:00:00Z, and cover days of another zone with"
+                " warmUp and drain; or use a timestamp column"
             )
             yield Problem(f"spec.window.{name}", message, fix)
 
@@ -225,7 +225,7 @@ def _unfit(found: NestedField, schema: Schema, output: Output, field: str) -> Pr
     if not isinstance(found.field_type, _MOMENTS):
         return Problem(column, what, "use a timestamp or date column, or a long with timestampUnit")
     if output.timestamp_unit is not None:
-        return Problem(unit, f"{what}, which has its unit", "leave timestampUnit out")
+        return Problem(unit, f"{what}, which has its own unit", "omit timestampUnit")
     return None
 
 

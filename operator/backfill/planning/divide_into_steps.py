@@ -99,10 +99,10 @@ def _steps(pieces: Pieces, limits: StepLimits) -> Steps:
         raise InvalidPlanInput(
             Problem(
                 "spec.maxMisalignment",
-                f"would need more than {MAX_STEPS} steps, of at most"
-                f" {format_duration(from_us(limits.span_us) - from_us(0))}, half of it, and"
-                f" {limits.target_bytes} bytes each",
-                "give a longer maxMisalignment, more planning.targetStepBytes, or a shorter window",
+                f"would require more than {MAX_STEPS} steps of at most"
+                f" {format_duration(from_us(limits.span_us) - from_us(0))} (half of"
+                f" maxMisalignment) and {limits.target_bytes} bytes each",
+                "raise maxMisalignment or planning.targetStepBytes, or shorten the window",
             )
         ) from None
     return Steps(starts, ends, limits.reach_us)
@@ -111,8 +111,9 @@ def _steps(pieces: Pieces, limits: StepLimits) -> Steps:
 def _nothing_in_row_groups(read: ReadSources, inputs: PlanInputs) -> InvalidPlanInput:
     tables = ", ".join(files.source.table for files in read.files)
     message = (
-        f"no rows of {tables} lie from {describe_us(inputs.read_start_us)} to"
-        f" {describe_us(inputs.read_end_us)}, though some of their files have older and newer ones"
+        f"no rows of {tables} are between {describe_us(inputs.read_start_us)} and"
+        f" {describe_us(inputs.read_end_us)}, although some of their files contain older and newer"
+        " rows"
     )
     return InvalidPlanInput(Problem("spec.window", message, "check window and timestampUnit"))
 

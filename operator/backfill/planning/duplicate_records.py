@@ -117,8 +117,8 @@ class _Duplicates:
         """What was found, in words."""
         if self.rows:
             yield (
-                f"{self.rows:,} of {count(self.read, 'row')} have a Kafka offset that another row"
-                " has, and are left out (dropDuplicates)"
+                f"{self.rows:,} of {count(self.read, 'row')} have the same Kafka offset as another"
+                " row and are left out (dropDuplicates)"
             )
         if self.without_offset:
             yield (
@@ -130,8 +130,8 @@ class _Duplicates:
         """What the rows lack, also of files that mix partitions. Why is unknown."""
         for lacking in in_words(self.gaps):
             yield (
-                f"of the rows that are read, {lacking}; these are missing in the table, were"
-                " deleted, or arrived before or after what is read"
+                f"in the rows to be read, {lacking}; these rows are missing from the table, were"
+                " deleted, or arrived outside the input range"
             )
 
 
@@ -326,9 +326,9 @@ def _refuse_many(found: _Duplicates, seen: SeenOffsets, table: PinnedTable) -> N
         fix = "check the column, shorten the window, or remove duplicates from the table itself"
     elif found.number_of_ranges > MOST_RANGES:
         message = (
-            f"{table.source.table} has duplicates at more than {MOST_RANGES:,} places of its files"
+            f"{table.source.table} has duplicates in more than {MOST_RANGES:,} places in its files"
         )
-        fix = "remove them from the table itself, or shorten the window"
+        fix = "remove duplicates from the table itself, or shorten the window"
     else:
         return
     raise InvalidPlanInput(Problem(f"{table.field}.kafka.dropDuplicates", message, fix))

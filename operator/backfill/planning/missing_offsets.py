@@ -28,13 +28,13 @@ MARKERS = 2
 _SOME = 5
 """This many gaps may be more than every second file has."""
 _LEFT_OUT = (
-    "Kafka offsets do not show whether rows are missing: the files lack offsets everywhere, as"
-    " with transactions, compacted topics and filters of ingestion"
+    "Kafka offsets do not show whether rows are missing: offsets are missing throughout the"
+    " files, as with transactions, compacted topics or filters in ingestion"
 )
 _SEVERAL = (
-    "Kafka offsets do not show whether rows are missing: greater ones of partition {} arrived"
-    " earlier than smaller ones, as with several topics or clusters in one table, or a topic that"
-    " was created again"
+    "Kafka offsets do not show whether rows are missing: in partition {}, greater offsets arrived"
+    " earlier than smaller ones, as with several topics or clusters in one table, or a recreated"
+    " topic"
 )
 _MOST_LOOKED_FOR = 1_000
 """Gaps that are looked for in the rest of the table: the longest ones."""
@@ -91,7 +91,8 @@ def check_offsets(
         return Offsets(
             notes=(
                 f"Kafka offsets do not show whether rows are missing: {mixed:,} of {len(least):,}"
-                " files have rows of several partitions, or no bounds of partition and offset",
+                " files contain rows of several partitions, or have no bounds of partition and"
+                " offset",
             )
         )
     around = _with_every_offset(near())
@@ -110,8 +111,8 @@ def check_offsets(
     doubled = sum(each.doubled for each in found)
     notes = (
         [
-            f"at least {count(doubled, 'row')} {'has' if doubled == 1 else 'have'} the Kafka"
-            " offset of another row"
+            f"at least {count(doubled, 'row')} {'has' if doubled == 1 else 'have'} the same Kafka"
+            " offset as another row"
         ]
         if doubled and not dropped
         else []

@@ -121,7 +121,9 @@ def unreadable_files(
             with open_file(path) as stream:
                 found = stream.seek(0, os.SEEK_END)
                 if found != length:
-                    return Unreadable(f"{path} has {found:,} bytes where the table says {length:,}")
+                    return Unreadable(
+                        f"{path} has {found:,} bytes, but the table's metadata says {length:,}"
+                    )
                 stream.seek(0)
                 parquet = open_parquet(stream)
                 problem = miscounted(path, parquet.num_row_groups, file.row_groups)
@@ -141,9 +143,9 @@ def unidentified(path: str, schema: pa.Schema, *, mapped: bool) -> Unreadable | 
     if mapped or has_field_ids(schema):
         return None
     return Unreadable(
-        f"{path} has no field ids, and the table no name mapping",
-        "set the table property schema.name-mapping.default,"
-        " which says what the columns of such files are",
+        f"{path} has no field ids, and the table has no name mapping",
+        "set the table property schema.name-mapping.default, which maps the columns of such files"
+        " to those of the table",
     )
 
 
@@ -188,7 +190,7 @@ def miscounted(path: str, found: int, planned: int | None) -> Unreadable | None:
     if planned is None or planned == found:
         return None
     return Unreadable(
-        f"{path} has {found} row groups where its manifest says {planned}",
+        f"{path} has {found} row groups, but its manifest says {planned}",
         "rewrite the file (rewrite_data_files), then start a new Backfill",
     )
 

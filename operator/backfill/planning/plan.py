@@ -212,8 +212,8 @@ class InputCheck(Model):
         if self.reached or now >= read_end:
             return self
         still = (
-            f"rows still arrive until {format_time(read_end)}, the end of what is read, which is in"
-            " the future"
+            f"the input range ends at {format_time(read_end)}, which is in the future: more rows"
+            " can arrive until then"
         )
         return self.model_copy(
             update={"complete": False, "known_from": "", "missing": (*self.missing, still)}
@@ -247,7 +247,9 @@ class SourceTotals(Model):
     """Least timestamp by the bounds; null for a source without data."""
     upper_us: int | None = None
     """Greatest timestamp by the bounds; null for a source without data."""
-    input: InputCheck = InputCheck(unknown=("an earlier version made the plan without a check",))
+    input: InputCheck = InputCheck(
+        unknown=("the plan was made by an earlier version, which did not check the input",)
+    )
     """Whether its rows are all there."""
     step_rows: Checked[int] = ()
     """Number of rows of each step."""
@@ -497,8 +499,8 @@ def read_header(directory: Workspace) -> PlanHeader:
     header = PlanHeader.model_validate_json(directory.read(HEADER_FILE, MOST_HEADER_BYTES))
     if header.plan_id != header.inputs.plan_id():
         raise PlanCorrupt(
-            f"{directory.child(HEADER_FILE).uri} says plan {header.plan_id}, its inputs give"
-            f" {header.inputs.plan_id()}"
+            f"{directory.child(HEADER_FILE).uri} is the header of plan {header.plan_id}, but"
+            f" contains the inputs of plan {header.inputs.plan_id()}"
         )
     return header
 

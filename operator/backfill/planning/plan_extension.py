@@ -90,8 +90,8 @@ def extend_plan(
     for files, rows in zip(read.files, read.without_timestamp, strict=True):
         if rows:  # live traffic has them
             raise NotExtended(
-                f"{count(rows, 'row')} without {files.column.name} appended to {files.source.table}"
-                " would be left out"
+                f"an extension would leave out {count(rows, 'row')} without {files.column.name}"
+                f" appended to {files.source.table}"
             )
     inputs = inputs.ending_at(newest_us(read) + 1)
     directory = plan_directory(workspace, inputs.own_id())
@@ -120,12 +120,10 @@ def _newer(catalogs: Catalogs, spec: BackfillSpec, number: int, source: SourceIn
     """A table at its newest snapshot, and what was appended since that of the plan."""
     wish = spec.sources[number]
     if not wish.kafka.identifies_records or wish.snapshot.is_chosen:
-        raise NotExtended(f"source {wish.name} has no Kafka offsets, or chooses its snapshot")
+        raise NotExtended(f"source {wish.name} has no Kafka offsets, or sets a snapshot")
     found = pin(catalogs, wish, source_field(number))
     if found.source.model_copy(update={"snapshot_id": source.snapshot_id}) != source:
-        raise NotExtended(
-            f"the schema of {source.table} has changed, or the table was created again"
-        )
+        raise NotExtended(f"the schema of {source.table} has changed, or the table was recreated")
     changes = changes_since(found.table, source.snapshot_id, found.snapshot)
     appended = appends(found.table, changes)
     if not appended:  # compacted at most: what the plan reads is still pinned
@@ -171,7 +169,8 @@ def _check_offsets(
             if first < after_plan.get(partition, 0):
                 raise NotExtended(
                     f"a row with offset {first} of Kafka partition {partition} was appended to"
-                    f" {name}, and history has rows up to {after_plan[partition] - 1}"
+                    f" {name}, but history already contains rows up to offset"
+                    f" {after_plan[partition] - 1}"
                 )
             known.add(partition)
         new = seen.first(partitions.to_numpy(), offsets.to_numpy())
@@ -183,8 +182,7 @@ def _check_offsets(
             )
     if seen.partial > MOST_CHUNKS:
         raise NotExtended(
-            f"the Kafka offsets of what was appended to {name} are too far apart to find rows"
-            " that occur twice"
+            f"the Kafka offsets of the rows appended to {name} are too far apart to find duplicates"
         )
     for partition in sorted(known):
         due = after_plan.get(partition, starts.get(partition, 0))
@@ -192,8 +190,8 @@ def _check_offsets(
         if 0 < len(gaps) <= FEW_GAPS:
             missing = "; ".join(in_words(gaps))
             raise NotExtended(
-                f"rows are missing in what was appended to {name}, or between that and what was"
-                f" read: {missing}"
+                f"rows are missing among those appended to {name}, or between them and the rows"
+                f" already read: {missing}"
             )
 
 
@@ -259,8 +257,8 @@ def _check_promises(proof: Proof, inputs: PlanInputs) -> None:
             for each in (proof.greatest_disorder_us, allowed_us)
         )
         raise NotExtended(
-            f"files were appended whose rows may have arrived up to {early} before others that were"
-            f" read, and ordering allows {allowed}"
+            f"rows of the appended files may have arrived up to {early} before rows that were"
+            f" already read, but ordering allows only {allowed}"
         )
     try:
         check_promises(proof, inputs)

@@ -120,11 +120,11 @@ def check_input(files: SourceFiles, inputs: PlanInputs, around: OtherFiles) -> I
         reached = False
         early = (
             f"ingestion had written everything up to {_moment(says.through_us)} ({says.property}),"
-            f" and {_moment(end)} is the end of what is read"
+            f" but the input range ends at {_moment(end)}"
         )
         if says.several:
             unknown.append(
-                f"of several Kafka connectors that write the table, one is behind: {early}"
+                f"one of several Kafka connectors that write the table is behind: {early}"
             )
         elif says.property in KNOWN_PROPERTIES and not goes_on:  # they stay where no rows are
             behind = True
@@ -136,14 +136,14 @@ def check_input(files: SourceFiles, inputs: PlanInputs, around: OtherFiles) -> I
     if not goes_on and not promised and around.written_us < end:
         behind = True
         unknown.append(
-            f"its newest rows were committed at {_moment(around.written_us)}, before the end of"
-            f" what is read ({_moment(end)})"
+            f"the newest rows were committed at {_moment(around.written_us)}, before the end of"
+            f" the input range ({_moment(end)})"
         )
     if not goes_on and not promised and too_late.any():
         behind = True
         unknown.append(
-            f"some of its files have rows of up to {_moment(int(files.upper_us.max()))}, after they"
-            " were committed, so it is unknown up to when their other rows arrived"
+            f"some files contain rows with timestamps up to {_moment(int(files.upper_us.max()))},"
+            " later than the files were committed, so it is unknown up to when other rows arrived"
         )
     known = ""
     if not missing and not unknown:
@@ -166,14 +166,14 @@ def check_live_input(files: SourceFiles, inputs: PlanInputs, around: OtherFiles)
     if not len(files):
         return InputCheck(
             reached=True,
-            unknown=("it has no rows at all in what is read; live traffic has all of them",),
+            unknown=("no rows in the input range; live traffic has all of them",),
         )
     newest = int(files.upper_us.max())
     goes_on = replace(around, rows_after=lambda: True, ingested=None, no_watermark="")
     check = check_input(files, inputs.ending_at(newest + 1), goes_on)
     if check.complete is not True:
         return check
-    known = f"it is read up to its newest row, of {_moment(newest)}, where live traffic continues"
+    known = f"read up to the newest row ({_moment(newest)}), where live traffic continues"
     return check.model_copy(update={"known_from": known})
 
 
@@ -184,9 +184,9 @@ def _why_complete(files: SourceFiles, promise: Ingested | None, *, goes_on: bool
             f" ({promise.property})"
         )
     if goes_on:
-        return "rows arrived at or after the end of what is read"
+        return "rows arrived at or after the end of the input range"
     newest = _moment(int(files.upper_us.max()))
-    return f"its newest row, of {newest}, is as close to the end of what is read as is usual"
+    return f"the newest row ({newest}) is as close to the end of the input range as usual"
 
 
 def _by_rows(
@@ -216,15 +216,15 @@ def _by_rows(
             (files.lower_us < start).any() or around.rows_before()
         ):
             unknown.append(
-                f"its oldest row arrived at {_moment(stretch.end_us)}, {_length(stretch)} after"
-                " the start of what is read; whether there were older ones is unknown"
+                f"the oldest row arrived at {_moment(stretch.end_us)}, {_length(stretch)} after"
+                " the start of the input range; whether older rows existed is unknown"
             )
         else:
             missing.append(_hole(stretch))
     if not (goes_on or promised or missing or unknown) and arrivals.rows < _FEW_ROWS:
         unknown.append(
-            "no row arrived at or after the end of what is read, and there are too few rows to say"
-            " whether more are to come"
+            "no row arrived at or after the end of the input range, and there are too few rows to"
+            " judge whether more are expected"
         )
     return missing, unknown
 
@@ -233,12 +233,12 @@ def _without_rows(span: Range, around: OtherFiles, *, goes_on: bool) -> tuple[li
     """The same for a source without any row in the range."""
     (days,) = compare([(span, _MANY_ROWS)], around.bounds_near)
     if days.rows >= _ENOUGH_DAYS and not days.pauses:
-        return ["it has no rows at all in what is read, and has rows on other days"], []
-    later = "its next rows arrived later" if goes_on else "no row arrived later either"
-    return [], [f"it has no rows at all in what is read; {later}"]
+        return ["no rows in the input range, although other days have rows"], []
+    later = "rows arrived later" if goes_on else "no rows arrived later either"
+    return [], [f"no rows in the input range; {later}"]
 
 
-_HIDDEN = "files of other days are too long to compare, or have no bounds"
+_HIDDEN = "files of other days span too much time to compare, or have no bounds"
 _TOO_YOUNG = "the table has too few other days to compare"
 
 
@@ -260,16 +260,16 @@ def _unless_usual(stretches: list[EmptyStretch], bounds_near: BoundsNear) -> lis
 
 def _hole(stretch: EmptyStretch) -> str:
     return (
-        f"it has no rows from {_moment(stretch.start_us)} to {_moment(stretch.end_us)}"
+        f"no rows from {_moment(stretch.start_us)} to {_moment(stretch.end_us)}"
         f" ({_length(stretch)}), where {_about(stretch.expected_rows)} would be usual"
     )
 
 
 def _too_early(stretch: EmptyStretch, end_us: int) -> str:
     return (
-        f"its newest row arrived at {_moment(stretch.start_us - 1)}, {_length(stretch)} before"
-        f" the end of what is read ({_moment(end_us)}); {_about(stretch.expected_rows)} more"
-        f" would be usual{'' if stretch.sure else ', unless its rows come in bursts'}"
+        f"the newest row arrived at {_moment(stretch.start_us - 1)}, {_length(stretch)} before the"
+        f" end of the input range ({_moment(end_us)}); {_about(stretch.expected_rows)} more would"
+        f" be usual{'' if stretch.sure else ', unless rows arrive in bursts'}"
     )
 
 

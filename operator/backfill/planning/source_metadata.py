@@ -179,5 +179,5 @@ def _nothing_to_read(table: PinnedTable, inputs: PlanInputs) -> Problem:
     known, fix = everything.bounded, "check window, filter, snapshot and timestampUnit"
     if len(everything) and known.any():
         lower, upper = int(everything.lower_us[known].min()), int(everything.upper_us[known].max())
-        fix = f"its snapshot holds rows from {describe_us(lower)} to {describe_us(upper)}: {fix}"
+        fix = f"its snapshot contains rows from {describe_us(lower)} to {describe_us(upper)}: {fix}"
     return Problem(f"{table.field}.table", message, fix)

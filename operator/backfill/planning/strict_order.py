@@ -71,9 +71,9 @@ def missing_columns(sources: Sequence[SourceInput]) -> list[Problem]:
     return [
         Problem(
             f"spec.sources[{number}].kafka.{key}",
-            f"ordering Strict reads {source.table} in offset order, but no column is named"
-            f" for the Kafka {key.removesuffix('Column')}",
-            "name the column, or choose ordering.policy Exact",
+            f"ordering.policy Strict reads {source.table} in offset order, but the column with the"
+            f" Kafka {key.removesuffix('Column')} is not set",
+            "set the column, or choose ordering.policy Exact",
         )
         for number, source in enumerate(sources)
         for key, attribute in named.items()
@@ -145,10 +145,10 @@ def check_disorder(proof: Proof, inputs: PlanInputs) -> None:
         for us in (proof.greatest_disorder_us, inputs.allowed_lateness_us)
     )
     message = (
-        f"reading each Kafka partition in offset order puts rows up to {disorder} out of order;"
-        f" allowedLateness is {allowed}"
+        f"reading each Kafka partition in offset order puts rows up to {disorder} out of order,"
+        f" but allowedLateness is only {allowed}"
     )
-    fixes = "give a longer allowedLateness", "choose ordering.policy WithinLateness"
+    fixes = "increase allowedLateness", "choose ordering.policy WithinLateness"
     if any(source.drop_duplicates for source in inputs.sources):
         # which copies to leave out is known only once the order of all rows is
         message += "; copies that dropDuplicates leaves out count as well"
@@ -241,7 +241,7 @@ class _Reader:
                 f"{self._field}.kafka",
                 f"{path} of {self._files.source.table} has rows in the range without a Kafka"
                 " partition or offset",
-                "choose ordering.policy Exact, or fill these columns",
+                "choose ordering.policy Exact, or fill in these columns",
             )
         )
 

@@ -142,8 +142,8 @@ class Workspace:
                 filesystem.delete_file(path)
         except (OSError, ValueError) as error:
             fix = (
-                "name a directory or an object store prefix that can be written to,"
-                " and check its credentials"
+                "use a directory or an object store prefix that is writable, and check its"
+                " credentials"
             )
             # a store that does not answer may recover soon
             away = isinstance(error, OSError)
@@ -220,7 +220,7 @@ class Workspace:
         place = urlsplit(posixpath.join(self.uri, *parts))
         path = place.netloc + place.path
         if not f"{path}/".endswith(f"{posixpath.join('/', self.own, *parts).rstrip('/')}/"):
-            raise ValueError(f"{self.uri} leads to {path}, which is not this Backfill's")
+            raise ValueError(f"{self.uri} leads to {path}, which does not belong to this Backfill")
         return open_store(place.scheme, place.netloc, self.catalog), path
 
     def _check(self) -> None:
@@ -231,10 +231,12 @@ class Workspace:
         named = self.uri if self.own else self.uri.replace("%", "-")
         if not is_plain(named):
             raise ValueError(
-                f"{self.uri!r} could mean a different place to the object store; {LOCATION_FORM}"
+                f"{self.uri!r} may mean a different place to the object store; {LOCATION_FORM}"
             )
         if self.own and not self.uri.endswith(f"/{self.own}"):
-            raise ValueError(f"{self.uri} is not this Backfill's; its workspace ends in {self.own}")
+            raise ValueError(
+                f"{self.uri} does not belong to this Backfill, whose workspace ends in {self.own}"
+            )
 
 
 def _is_there(filesystem: "fs.FileSystem", path: str) -> bool:

@@ -64,7 +64,7 @@ def _taken(workspace: Workspace, owner: _Owner) -> Problem:
     place = owner.kept_in or "another place"
     return Problem(
         "spec.workspace",
-        f"{workspace.uri} belongs to the Backfill of this namespace and name in {place}",
-        "remove that Backfill, or the files of this workspace if it no longer exists, or name"
-        " another workspace",
+        f"{workspace.uri} belongs to a Backfill with the same namespace and name in {place}",
+        "delete that Backfill, or the files of this workspace if that Backfill no longer exists,"
+        " or set another workspace",
     )

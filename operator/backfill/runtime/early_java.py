@@ -54,7 +54,9 @@ class _EarlyJava:
         unused = SparkContext._gateway is None
         if unused and self._around == _around() and not self._differs(conf):
             return gateway
-        _log.info("Java is started once more: the program changes what it is started with")
+        _log.info(
+            "restarting Java, because the program changes the options that Java is started with"
+        )
         gateway.shutdown()
         gateway.proc.stdin.close()
         # a process that the program has forked may hold its input open, at whose end it would end

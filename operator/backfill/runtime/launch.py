@@ -84,7 +84,7 @@ def drive(run: Run, agent: Agent) -> Outcome:
     run.application_waits()
     run.over.wait()
     agent.reported.wait()
-    return run.outcome or failed("the run ended without an outcome")
+    return run.outcome or failed("the run ended without a result")
 
 
 def log_to_stderr() -> None:
@@ -166,7 +166,7 @@ def _end_process(agent: Agent, run: Run) -> None:
     agent.reported.wait()
     time.sleep(_END_GRACE_SECONDS)
     _log.warning(
-        "the main program is still running %s s after its queries ended; ending it",
+        "the main program is still running %s s after its queries ended; stopping it",
         _END_GRACE_SECONDS,
     )
     os._exit(run.outcome.exit_status if run.outcome else 1)

@@ -141,14 +141,14 @@ def _as_declared(frame: DataFrame, schema: str, name: str) -> DataFrame:
         raise _bad(
             f"sources.{name}.schema",
             f"{schema} is not a list of columns",
-            "write it as: id long, at timestamp",
+            "use a form such as: id long, at timestamp",
         )
     there = {column.lower() for column in frame.columns}
     missing = [field.name for field in declared if field.name.lower() not in there]
     if missing:
         message = (
-            f"the table lacks {', '.join(missing)}, which the live source declares; it has"
-            f" {', '.join(frame.columns)}"
+            f"the table lacks {', '.join(missing)}, which the live source declares; its columns"
+            f" are {', '.join(frame.columns)}"
         )
         raise _bad(
             f"sources.{name}",
@@ -169,9 +169,9 @@ def _live_kafka(spark: SparkSession, name: str, entry: _Entry) -> DataFrame:
         return records
     form = entry.get("value", {}).get("format", "json")
     if form != "json":
-        fix = "leave out schema to get Kafka's own columns and decode value in the application"
+        fix = "omit schema to get Kafka's own columns, and decode value in the application"
         raise _bad(
-            f"sources.{name}.value.format", f"values of format {form} are not decoded here", fix
+            f"sources.{name}.value.format", f"values of format {form} cannot be decoded here", fix
         )
     return records.select(
         F.from_json(F.col("value").cast("string"), str(entry["schema"])).alias("value")
@@ -212,7 +212,7 @@ def _entry(section: Mapping[str, _Entry], kind: str, name: str) -> _Entry:
         raise _bad(
             f"{kind}.{name}",
             "is not in the configuration",
-            f"add it under {kind}; there are {', '.join(section) or 'none'}",
+            f"add it under {kind}; available: {', '.join(section) or 'none'}",
         )
     return section[name]
 
@@ -224,7 +224,7 @@ def _section(spark: SparkSession, kind: str) -> Mapping[str, _Entry]:
         if in_backfill():
             return {}
         fix = (
-            f"name its file in {CONFIGURATION_VARIABLE} or in the Spark property"
+            f"set the path of its file in {CONFIGURATION_VARIABLE} or in the Spark property"
             f" {CONFIGURATION_PROPERTY}"
         )
         raise _bad("", "there is no configuration of sources and outputs", fix)
@@ -237,11 +237,11 @@ def _section(spark: SparkSession, kind: str) -> Mapping[str, _Entry]:
         raise _bad(
             "",
             f"the configuration {path} cannot be read: {error}",
-            "give the path of a YAML or JSON file",
+            "set the path of a YAML or JSON file",
         ) from None
     if not isinstance(content, Mapping):
         raise _bad(
-            "", f"the configuration {path} is not a mapping", "give it the keys sources and outputs"
+            "", f"the configuration {path} is not a mapping", "add the keys sources and outputs"
         )
     section = content.get(kind) or {}
     return {str(name): entry for name, entry in section.items()}

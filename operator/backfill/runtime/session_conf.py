@@ -104,7 +104,7 @@ def _tell_if_set(key: str, found: str | None, enforced: str) -> None:
     """
     if found is not None and found != enforced:
         _log.warning(
-            "the program sets %s, which a backfill decides itself: its value is not used; to use"
-            " another one, write it into spec.overrides.sparkConf where that is allowed",
+            "the program sets %s, which the backfill controls: the program's value is ignored; to"
+            " use another value, set it in spec.overrides.sparkConf where that is allowed",
             key,
         )

@@ -33,11 +33,12 @@ def settings_from_environment() -> RuntimeSettings:
     text = os.environ.get(SETTINGS_VARIABLE)
     if text is None:
         raise BackfillError(
-            f"{SETTINGS_VARIABLE} is not set: this program is started by the backfill controller"
+            f"{SETTINGS_VARIABLE} is not set: this program must be started by the backfill"
+            " controller"
         )
     try:
         return RuntimeSettings.model_validate_json(text)
     except ValidationError as error:
         raise BackfillError(
-            f"{SETTINGS_VARIABLE} does not fit this version of the runtime: {error}"
+            f"{SETTINGS_VARIABLE} is not compatible with this version of the runtime: {error}"
         ) from error

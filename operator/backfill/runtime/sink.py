@@ -151,7 +151,7 @@ def _without_time(rows: StructType, output: Output) -> list[Problem]:
             "spec.outputs",
             f"the rows for {output.table} do not have column {column}, the timestampColumn of"
             f" output {output.name}, so no row would be in the window",
-            "add it with select, also to records for Kafka, whose sink ignores it",
+            "add the column with select, even to records for Kafka, whose sink ignores it",
         )
     ]
 

@@ -85,11 +85,11 @@ def test_without_java_nothing_is_planned(
 ) -> None:
     started: list[Job] = []
     monkeypatch.setattr(Worker, "start", lambda _self, job: started.append(job))
-    nothing = Problem("", "Spark needs Java 17 or newer, and none was found", "install one")
+    nothing = Problem("", "Spark needs Java 17 or newer, but none was found", "install one")
     monkeypatch.setattr("backfill.controller.local.driver.find_java", lambda _environment: nothing)
     ended = backfill("run", str(runs.file))
     assert ended.status == 2
-    assert ended.err == "error: Spark needs Java 17 or newer, and none was found; install one\n"
+    assert ended.err == "error: Spark needs Java 17 or newer, but none was found; install one\n"
     assert started == []
 
 

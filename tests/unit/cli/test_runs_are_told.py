@@ -70,9 +70,9 @@ def test_rows_are_not_replaced_by_what_an_incomplete_table_gives(
 ) -> None:
     runs.write(**_of_stops(lake))
     missing = (
-        "lake.raw.stops lacks rows that a result in mode Replace depends on: its newest row arrived"
-        " at 2024-01-01T01:59:59Z, 4h before the end of what is read (2024-01-01T06:00:00Z); about"
-        " 14,400 more would be usual"
+        "lake.raw.stops lacks rows that are needed for publish mode Replace: the newest row"
+        " arrived at 2024-01-01T01:59:59Z, 4h before the end of the input range"
+        " (2024-01-01T06:00:00Z); about 14,400 more would be usual"
     )
     planned = runs.command("plan", str(runs.file))
     assert planned.status == 2
@@ -80,7 +80,7 @@ def test_rows_are_not_replaced_by_what_an_incomplete_table_gives(
     assert missing in planned.err
     ended = runs.run()
     assert ended.status == 2
-    assert f"error: spec.sources[0].allowIncomplete: is false, and {missing}" in ended.err
+    assert f"error: spec.sources[0].allowIncomplete: is false, but {missing}" in ended.err
     assert not runs.store.attempts.exists() or not list(runs.store.attempts.iterdir())
     assert "InputComplete=False" in runs.command("status", "january").out
 
@@ -94,7 +94,7 @@ def test_rows_are_replaced_by_an_incomplete_table_where_that_is_allowed(
         each for each in ended.document["conditions"] if each["type"] == "InputComplete"
     ]
     assert condition["reason"] == "IncompleteInputAllowed"
-    assert "source stops: its newest row arrived at" in condition["message"]
+    assert "source stops: the newest row arrived at" in condition["message"]
     assert list(runs.store.attempts.iterdir())
 
 
@@ -110,7 +110,7 @@ def test_late_rows_are_waited_for_and_then_read(runs: LocalRuns, lake: Catalog) 
     planned = find_condition(runs.backfill.status.conditions, ConditionType.PLANNED)
     assert planned is not None
     assert planned.reason == Reason.WAITING_FOR_INPUT
-    assert "lake.raw.stops: its newest row arrived at 2024-01-01T01:59:59Z" in planned.message
+    assert "lake.raw.stops: the newest row arrived at 2024-01-01T01:59:59Z" in planned.message
     times = [START + timedelta(hours=2, seconds=each) for each in range(4 * 3600)]
     late = pa.table({"id": range(len(times)), "at": times}, schema=EVENTS)
     lake.load_table("raw.stops").append(late)

@@ -99,8 +99,8 @@ def test_columns_that_do_not_exist_are_found_before_anything_runs(
         "spec.outputs[0].validate.keys: table lake.raw.counts has no top-level column idd; did"
         " you mean id?",
         "spec.outputs[0].validate.ignore: table lake.raw.counts has no top-level column written",
-        "spec.outputs[0].validate.tolerance: id: '5s' is not a number; write it as 0.01",
-        "spec.outputs[0].validate.tolerance: at: '1' is not a duration; write it as 500ms",
+        ("spec.outputs[0].validate.tolerance: id: '5s' is not a number; use a form such as 0.01"),
+        ("spec.outputs[0].validate.tolerance: at: '1' is not a duration; use a form such as 500ms"),
     ):
         assert problem in ended.err
 

@@ -33,7 +33,7 @@ def load(rows_left: int = 1_620_000, rate: float | None = 100.0, **other: float)
             load(),
             2,
             40,
-            "without completeWithin",
+            "completeWithin is not set",
         ),
         "before anything is measured the least": (
             scaling(),
@@ -47,7 +47,7 @@ def load(rows_left: int = 1_620_000, rate: float | None = 100.0, **other: float)
             load(rate=None, first_spans=True),
             2,
             40,
-            "the first batch jobs use all 40 until the rate",
+            "the first batch jobs use all 40 executors until the rate",
         ),
         "once a rate is measured as many as finish in time": (
             scaling(),
@@ -63,7 +63,7 @@ def load(rows_left: int = 1_620_000, rate: float | None = 100.0, **other: float)
             40,
             "has passed",
         ),
-        "what cannot be done in time is said": (scaling(high=4), load(), 2, 4, "to be 15m late"),
+        "what cannot be done in time is said": (scaling(high=4), load(), 2, 4, "finish 15m late"),
         "never below the least": (scaling(low=8), load(), 8, 8, "minExecutors is 8"),
         "fewer when fewer do": (scaling(), load(), 20, 5, "need 5"),
         "one less of six is not worth it": (scaling(), load(), 6, 6, "difference is small"),

@@ -250,7 +250,7 @@ def test_no_catalog_or_store_of_a_secret_is_at_an_address_near_the_operator(
     assert thief.requests == []
     assert set(found) == set(catalogs)
     for name, text in found.items():
-        assert "where jobs in the operator do not connect for a Backfill" in text, (name, text)
+        assert "to which jobs in the operator do not connect for a Backfill" in text, (name, text)
 
 
 STORES: dict[str, dict[str, str]] = {
@@ -451,7 +451,7 @@ def test_the_api_server_is_refused_by_its_address(
         ({"client.region": "us-east-1/"}, "client.region"),
         ({"adls.account-name": "169.254.169.254/"}, "adls.account-name"),
         ({"s3.proxy-uri": "http://169.254.169.254"}, "s3.proxy-uri"),
-        ({"type": "sql", "uri": "postgresql://db\\evil/lake"}, "must name a host"),
+        ({"type": "sql", "uri": "postgresql://db\\evil/lake"}, "must contain a host"),
         (
             {"type": "sql", "uri": "postgresql://db/lake?hostaddr=169.254.169.254"},
             "parameter hostaddr",

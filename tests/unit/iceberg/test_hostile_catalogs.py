@@ -153,7 +153,7 @@ def test_a_table_whose_property_names_code_is_not_written_to(
         ),
         ({"type": "sql", "uri": "postgresql://db/lake?sslrootcert=/etc/passwd"}, "sslrootcert"),
         ({"type": "sql", "uri": "postgresql://db/lake?plugin=evil"}, "parameter plugin"),
-        ({"type": "sql", "uri": "postgresql:///lake?host=/var/run"}, "must name a host"),
+        ({"type": "sql", "uri": "postgresql:///lake?host=/var/run"}, "must contain a host"),
         ({"type": "sql", "uri": "postgresql+asyncpg://db/lake"}, "must begin with postgresql"),
         (
             {"type": "sql", "uri": "mysql+pymysql://db/lake?local_infile=1"},

@@ -102,7 +102,7 @@ def test_a_store_whose_keys_a_secret_leaves_out_is_not_opened_with_the_operators
     assert set(found) == set(schemes)
     for text in found.values():
         assert "AKIAOPERATOR" not in text
-        assert "Secret, or set planning.runIn: Pod" in text or "would be sent the token" in text
+        assert "Secret, or set planning.runIn: Pod" in text or "would receive the token" in text
 
 
 def whereabouts(store: HostileServer) -> dict[str, str]:

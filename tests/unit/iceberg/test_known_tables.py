@@ -23,5 +23,5 @@ def test_tables_that_a_backfill_cannot_name_are_not_proposed(lake: Catalog) -> N
     tables = KnownTables(lambda: ["lake"])
     assert tables.names == ("lake.raw.clicks", "lake.raw.größe")
     assert tables.problems == [
-        "catalog lake has tables that a Backfill cannot name, such as 'raw.my clicks'"
+        "catalog lake has tables that a Backfill cannot refer to, such as 'raw.my clicks'"
     ]

@@ -176,6 +176,6 @@ def test_replaced_files_are_removed_after_the_run(lake: Catalog) -> None:
 def test_changes_are_not_published(lake: Catalog) -> None:
     table = make_table(lake)
     stage_as(table, "Changes", 0, FIRST)
-    with pytest.raises(CanNotPublish, match="still holds older rows of the keys"):
+    with pytest.raises(CanNotPublish, match="still contains older rows with keys"):
         publish(output(), RESULT, WINDOW, None)
     assert content(table) == []

@@ -73,7 +73,7 @@ def test_an_output_that_works_has_no_problem(lake: Catalog) -> None:
             "ts",
             "ms",
             "timestampUnit",
-            "column ts of lake.raw.out is a timestamptz, which has its unit; leave",
+            "column ts of lake.raw.out is a timestamptz, which has its own unit; omit",
         ),
         (
             "many.element",
@@ -204,8 +204,8 @@ def test_files_whose_partition_lost_its_column_are_found_before_the_run_that_wou
     (found,) = check_outputs([output()], other, WINDOW)
     assert (
         str(found)
-        == "spec.outputs[0].table: lake.raw.out: files in the window are partitioned by who, whose"
-        " column was dropped, and PyIceberg cannot replace such files; rewrite them with the"
+        == "spec.outputs[0].table: lake.raw.out: files in the window are partitioned by who,"
+        " whose column was dropped; PyIceberg cannot replace such files; rewrite them with the"
         " table's current partitioning"
     )
     assert check_outputs([output(PublishMode.APPEND)], other, WINDOW) == []
@@ -256,7 +256,7 @@ def test_missing_tables_of_all_outputs_are_told_at_once(lake: Catalog) -> None:
 def test_a_table_of_another_file_format_is_refused(lake: Catalog) -> None:
     make_table(lake, **{"write.format.default": "avro"})
     assert problems(output()) == [
-        "spec.outputs[0].table: table lake.raw.out is written as avro, and a backfill writes"
+        "spec.outputs[0].table: table lake.raw.out is written as avro, but a backfill writes"
         " Parquet; set the table property write.format.default to parquet"
     ]
 
@@ -374,7 +374,7 @@ def test_a_reference_of_another_format_is_refused(
 
     monkeypatch.setattr(SqlCatalog, "load_table", fake_load)
     assert problems(output(**against("lake.hive.out"))) == [
-        f"{WHERE}.table: lake.hive.out is not an Iceberg table; name an Iceberg table"
+        f"{WHERE}.table: lake.hive.out is not an Iceberg table; use an Iceberg table"
     ]
 
 
@@ -426,6 +426,6 @@ def test_a_branch_that_is_there_before_the_run_is_told_with_its_owner(lake: Cata
     stage(make_table(lake), 0, [(1, 0)])
     (found,) = problems(output())
     assert (
-        f"branch {RESULT.branch} of the output's table already holds plan 0123456789abcdef of"
+        f"branch {RESULT.branch} of the output's table already contains plan 0123456789abcdef of"
         " Backfill streaming/rmi" in found
     )

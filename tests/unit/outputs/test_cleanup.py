@@ -155,7 +155,7 @@ def test_a_backfill_of_this_name_that_is_stored_elsewhere_is_not_an_earlier_one(
     staged = content(table, RESULT.branch)
     here = replace(RESULT, uid="second", kept_in=place)
     (problem,) = check_outputs([output()], [here], WINDOW)
-    assert "Backfill streaming/rmi in /home/a/.backfill on laptop; remove that" in str(problem)
+    assert "Backfill streaming/rmi in /home/a/.backfill on laptop; delete that" in str(problem)
     discard_earlier(output(), here)
     assert content(table.refresh(), RESULT.branch) == staged
     not_stored = replace(here, uid="")

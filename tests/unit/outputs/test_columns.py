@@ -48,12 +48,12 @@ def table(**columns: IcebergType) -> Schema:
         (
             pa.timestamp("us", "UTC"),
             TimestampType(),
-            "column a of t is a timestamp_ntz, and the rows have a timestamp: production converts",
+            "column a of t is a timestamp_ntz, but the rows have a timestamp: production converts",
         ),
         (
             pa.timestamp("us"),
             TimestamptzType(),
-            "column a of t is a timestamp, and the rows have a timestamp_ntz: production converts",
+            "column a of t is a timestamp, but the rows have a timestamp_ntz: production converts",
         ),
         (
             pa.list_(pa.timestamp("us")),
@@ -197,16 +197,14 @@ def test_every_mistake_is_told_at_once() -> None:
         "the rows for lake.raw.out have several columns named c",
         "the rows have a column c that table lake.raw.out does not have",
         "the rows have a column C that table lake.raw.out does not have",
-        "column a of lake.raw.out is required, and the rows do not have it",
-        "column b of lake.raw.out is a large_string, and the rows have a int64",
+        "column a of lake.raw.out is required, but the rows do not have it",
+        "column b of lake.raw.out is a large_string, but the rows have a int64",
     ]
 
 
 def test_a_null_in_a_required_column_fails_with_its_name() -> None:
     schema = Schema(NestedField(1, "a", LongType(), required=True))
-    with pytest.raises(
-        BackfillError, match="a is missing in 1 row, and the output table requires it"
-    ):
+    with pytest.raises(BackfillError, match="a is null in 1 row, but the output table requires it"):
         fit(batch(a=pa.array([1, None])), schema)
 
 
@@ -222,7 +220,7 @@ def test_columns_whose_names_differ_in_case_only_are_not_mixed_up() -> None:
     assert fit(one, both).to_pylist() == [{"K": None, "k": "lower", "s": {"k": None, "K": 1}}]
     required = Schema(NestedField(1, "K", StringType(), required=True), *both.fields[1:])
     (problem,) = mismatches(one.schema, required, "t")
-    assert problem.message == "column K of t is required, and the rows do not have it"
+    assert problem.message == "column K of t is required, but the rows do not have it"
 
 
 REQUIRED = StructType(
@@ -292,5 +290,5 @@ def test_a_null_struct_is_written_whatever_fields_it_would_need(
 def test_a_null_in_a_required_field_of_a_struct_that_is_there_fails_with_its_name() -> None:
     schema = table(s=StructType(NestedField(9, "x", LongType(), required=True)))
     given = pa.array([{"x": 1}, None, {"x": None}], pa.struct([("x", pa.int64())]))
-    with pytest.raises(BackfillError, match="x is missing within a column in 1 row, and"):
+    with pytest.raises(BackfillError, match="x is null inside a column in 1 row, but"):
         fit(batch(s=given), schema)

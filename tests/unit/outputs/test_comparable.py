@@ -36,7 +36,7 @@ SCHEMA = Schema(
         ("3660d", None),
         ("3661d", "seen: '3661d' is longer than ten years; give a shorter duration"),
         ("999999999d999999999h", "seen: '999999999d999999999h' is longer than ten years; give"),
-        ("5", "seen: '5' is not a duration; write it as 500ms, 5s or 1d"),
+        ("5", "seen: '5' is not a duration; use a form such as 500ms, 5s or 1d"),
     ],
 )
 def test_a_tolerance_is_a_duration_that_can_be_compared_with(
@@ -114,7 +114,7 @@ def test_columns_that_the_reference_lacks_are_named_with_what_to_do() -> None:
     found = check_columns(SCHEMA, theirs, against(keys=["id"]), "spec.outputs[0]")
     assert [str(each) for each in found] == [
         "spec.outputs[0].validate.reference.table: lake.audit.events has no top-level column id,"
-        " which lake.raw.events has; name keys that both tables have",
+        " which lake.raw.events has; use keys that both tables have",
         "spec.outputs[0].validate.reference.table: column at is a date in lake.audit.events and a"
         " timestamptz in lake.raw.events, which cannot be compared; add at to validate.ignore",
         "spec.outputs[0].validate.reference.table: lake.audit.events has no top-level column seen,"

@@ -173,12 +173,12 @@ def test_a_directory_with_something_of_others_is_refused_and_left_as_it_is(
     (place / name).write_text("{}")
     for refused in (check_exportable, export):
         with pytest.raises(
-            CanNotPublish, match=f"has 1 file that this Backfill has not written .{name}"
+            CanNotPublish, match=f"contains 1 file that this Backfill has not written .{name}"
         ):
             refused(exported_to(place), RESULT, None)
     (problem,) = check_outputs([exported_to(place)], [OTHER], WINDOW)
     assert str(problem) == (
-        f"spec.outputs[0].publish.location: {place} has 1 file that this Backfill has not written"
+        f"spec.outputs[0].publish.location: {place} contains 1 file that this Backfill has not written"
         f" ({name}), but an export needs a directory of its own; move them elsewhere, or choose an"
         " empty directory, or one that does not exist"
     )
@@ -190,7 +190,7 @@ def test_what_another_backfill_has_exported_is_not_touched(lake: Catalog, place:
     stage(table, 0, [(7, 0)], result=OTHER)
     export(exported_to(place), RESULT, None)
     before = found(place)
-    with pytest.raises(CanNotPublish, match="has 4 files that this Backfill has not written"):
+    with pytest.raises(CanNotPublish, match="contains 4 files that this Backfill has not written"):
         export(exported_to(place), OTHER, None)
     ExportUndo(exported_to(place), OTHER).run()
     discard_unfinished(exported_to(place), OTHER)
@@ -219,7 +219,7 @@ def test_somebody_who_writes_there_meanwhile_is_noticed_before_anything_is_publi
 def test_only_final_rows_are_exported(lake: Catalog, place: Path) -> None:
     table = make_table(lake)
     stage_as(table, "Changes", 0, FIRST)
-    with pytest.raises(CanNotPublish, match="still holds older rows of the keys"):
+    with pytest.raises(CanNotPublish, match="still contains older rows with keys"):
         export(exported_to(place), RESULT, None)
     with pytest.raises(ResultLost):
         export(exported_to(place), OTHER, None)
@@ -435,7 +435,7 @@ def test_a_directory_within_or_around_one_of_the_backfill_is_refused(
     assert f"{work}/out/more is within the location of output summary" in said
     assert "is within the workspace" in problems(f"{tmp_path}/link/out", workspace=str(work))[0]
     assert problems("s3a://lake/") == [
-        f"{field}: s3a://lake/ is a whole bucket; name a directory in it"
+        f"{field}: s3a://lake/ is a whole bucket; use a directory in it"
     ]
     assert "out/plays is a relative path" in problems("out/plays")[0]
 
@@ -455,8 +455,8 @@ def test_a_pods_own_disk_is_refused(
     assert problems(f"file://{tmp_path}/volume/out") == []
     assert problems(tmp_path / "volumes" / "out") == [
         f"spec.outputs[0].publish.location: {tmp_path}/volumes/out is on no volume, and the disk"
-        " of the job's pod is lost with the pod; mount a volume there in the application's driver, or"
-        " name an object store"
+        " of the job's pod is lost with the pod; mount a volume there in the application's"
+        " driver, or use an object store"
     ]
 
 
@@ -464,9 +464,9 @@ def test_columns_that_have_another_name_in_files_are_refused(lake: Catalog, plac
     named = Schema(*COLUMNS.fields, NestedField(4, "user-id", LongType()))
     table = make_table(lake, columns=named)
     assert problems(place) == [
-        "spec.outputs[0].table: column user-id of lake.raw.out is called user_x2Did in data files,"
-        " and publish mode Export copies them as they are; give it a name of letters, digits and"
-        " _, or publish to the table"
+        "spec.outputs[0].table: column user-id of lake.raw.out is called user_x2Did in data"
+        " files, and publish mode Export copies data files unchanged; rename the column with only"
+        " letters, digits and _, or publish to the table"
     ]
     rows = rows_of(FIRST, "backfill").append_column("user-id", [[7, 8]])
     stage_rows(table, 0, rows)

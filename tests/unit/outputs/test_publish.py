@@ -232,7 +232,7 @@ def test_a_result_whose_publishing_snapshot_has_expired_is_not_appended_twice(
     table.refresh().append(rows_of([(30, 3 * DAY_US)], "production"))
     _keep_only_current(table)
     with pytest.raises(
-        CanNotPublish, match="already holds 1 of the 1 file staged for output summary"
+        CanNotPublish, match="already contains 1 of the 1 file staged for output summary"
     ):
         publish(output(PublishMode.APPEND), RESULT, WINDOW, None)
     assert len(content(table)) == 3
@@ -249,7 +249,8 @@ def test_a_result_that_somebody_published_by_hand_is_not_published_again(
     table.add_files([staged_files(table, RESULT)[0].file_path])
     by_hand = content(table)
     with pytest.raises(
-        CanNotPublish, match=r"already holds 1 of the 2 files staged for output summary: .* by hand"
+        CanNotPublish,
+        match=r"already contains 1 of the 2 files staged for output summary: .* by hand",
     ):
         publish(output(mode, timestamp_column=column), RESULT, WINDOW, base)
     assert content(table) == by_hand
@@ -461,7 +462,7 @@ def test_fewer_rows_than_were_staged_are_not_published(lake: Catalog, mode: Publ
     table.delete("id == 12", snapshot_properties=own, branch=RESULT.branch)
     with pytest.raises(
         CanNotPublish,
-        match=r"holds 0 rows of output summary \(files: 0\), but 2 rows \(files: 1\) had been staged",
+        match=r"contains 0 rows of output summary \(files: 0\), but 2 rows \(files: 1\) had been staged",
     ):
         publish(output(mode), RESULT, WINDOW, base)
     assert content(table) == expected(OLD, "production")

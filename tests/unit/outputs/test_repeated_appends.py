@@ -47,13 +47,13 @@ def test_a_backfill_made_again_does_not_append_everything_twice(lake: Catalog) -
     snapshot = _published(_table(lake))
     (problem,) = doubled(AGAIN)
     start = (
-        f"spec.outputs[0].publish: lake.raw.out has these rows already, from snapshot {snapshot} (2"
-        " rows at "
+        f"spec.outputs[0].publish: lake.raw.out already has these rows, from snapshot {snapshot}"
+        " (2 rows at "
     )
     assert str(problem).startswith(start)
     assert (
-        "Backfill streaming/rmi, plan 0123456789abcdef); appending would double them; publish with"
-        " Replace" in str(problem)
+        "Backfill streaming/rmi, plan 0123456789abcdef); appending would duplicate them; publish"
+        " with Replace" in str(problem)
     )
 
 

@@ -188,7 +188,8 @@ def test_a_branch_of_another_plan_is_refused_with_its_owner(lake: Catalog) -> No
     stage(table, 0, FIRST)
     with pytest.raises(
         BadInput,
-        match="already holds plan 0123456789abcdef of Backfill streaming/rmi; remove that Backfill,",
+        match="already contains plan 0123456789abcdef of Backfill streaming/rmi; delete that"
+        " Backfill,",
     ):
         stage(table, 0, FIRST, result=replace(RESULT, plan_id="another plan"))
 

@@ -187,8 +187,8 @@ def test_publishing_again_and_publishing_nothing_change_nothing(lake: Catalog) -
     ("keys", "words"),
     [
         (["idd"], "table lake.raw.out has no top-level column idd"),
-        (["price"], "column price of lake.raw.out is a double, by which rows are not identified"),
-        (["many"], "column many of lake.raw.out is a list<long>, by which rows are not"),
+        (["price"], "column price of lake.raw.out is a double, which cannot identify rows"),
+        (["many"], "column many of lake.raw.out is a list<long>, which cannot identify"),
         (["span"], "column span of lake.raw.out is a struct<"),
         (["id", "ts", "slot"], None),
     ],

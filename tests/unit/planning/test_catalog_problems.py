@@ -14,8 +14,8 @@ from pyiceberg.utils.config import Config
 from backfill.api.errors import InvalidPlanInput
 
 IN_SECRET_OR_ENVIRONMENT = (
-    "correct PyIceberg's properties of it: the keys of its Secret in spec.catalogs or, without"
-    " one, "
+    "correct its PyIceberg properties: the keys of its Secret in spec.catalogs or, without a"
+    " Secret, "
 )
 
 
@@ -52,29 +52,29 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **properties: str) 
         ),
         (
             {"type": "x", "uri": "http://sea"},
-            'its property type is "x"; write one of rest, hive, glue',
+            'its property type is "x"; use one of rest, hive, glue',
         ),
         ({"type": "rest"}, "its property uri is missing; correct"),
         ({"warehouse": "s3://sea"}, "its property uri is missing; correct"),
         (
             {"uri": "sea:8181"},
-            "its property type is missing, and the uri does not imply it; write one of rest",
+            "its property type is missing, and the uri does not imply it; use one of rest",
         ),
         (
             {"type": "rest", "uri": "sea:8181"},
-            "its property uri is not an address of such a catalog (InvalidSchema)",
+            "its property uri is not a valid address for this type of catalog (InvalidSchema)",
         ),
         (
             {"type": "rest", "uri": "http://:8181"},
-            "its property uri is not an address of such a catalog (InvalidURL)",
+            "its property uri is not a valid address for this type of catalog (InvalidURL)",
         ),
         (
             {"type": "sql", "uri": "me:hunter2"},
-            "its property uri is not an address of such a catalog (ArgumentError)",
+            "its property uri is not a valid address for this type of catalog (ArgumentError)",
         ),
         (
             {"type": "sql", "uri": "postgres://me:hunter2@sea/lake"},
-            "its property uri is not an address of such a catalog",
+            "its property uri is not a valid address for this type of catalog",
         ),
         (
             {"type": "sql", "uri": "mysql+pymysql://me:hunter2@sea/lake"},

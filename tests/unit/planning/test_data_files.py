@@ -50,7 +50,7 @@ def test_every_file_that_is_gone_cut_off_or_garbled_is_named(
     assert len(problems) == 3
     for path, why in (
         (gone, "cannot be read"),
-        (short, "bytes where the table says"),
+        (short, "bytes, but the table's metadata says"),
         (garbled, "cannot be read"),
     ):
         (found,) = [problem for problem in problems if path.name in problem]
@@ -97,7 +97,9 @@ def test_a_file_whose_columns_nothing_tells_is_refused_when_planned(
         plan(tmp_path / "w", source("events", **KAFKA), ordering={"policy": policy})
     (problem,) = raised.value.problems
     assert problem.field == "spec.sources[0].table"
-    assert "registered.parquet has no field ids, and the table no name mapping" in problem.message
+    assert (
+        "registered.parquet has no field ids, and the table has no name mapping" in problem.message
+    )
     assert problem.fix.startswith("set the table property schema.name-mapping.default")
 
 
@@ -150,7 +152,7 @@ def test_a_manifest_that_miscounts_the_row_groups_is_refused_before_anything_run
     header = plan(tmp_path / "w", source("events")).header
     with pytest.raises(
         InvalidPlanInput,
-        match=rf"big.parquet has 4 row groups where its manifest says {len(offsets)}; rewrite",
+        match=rf"big.parquet has 4 row groups, but its manifest says {len(offsets)}; rewrite",
     ):
         verify_files(header, Workspace(str(tmp_path / "w")))
 

@@ -270,7 +270,7 @@ def test_nothing_new_extends_nothing(raw: Raw) -> None:
     [
         (
             lambda raw: raw.append(range(720, 900), late=30),
-            "29m before others that were read, and ordering allows 10m",
+            "29m before rows that were already read, but ordering allows only 10m",
         ),
         (lambda raw: raw.append(range(720, 900), offset=-1), "a row with offset 719 of Kafka"),
         (lambda raw: raw.table.delete("part = 1"), "by the operation overwrite"),

@@ -53,7 +53,7 @@ def test_a_table_that_ends_early_lacks_rows() -> None:
     found = checked(every(5 * MINUTE, 0, 20 * HOUR), DAY, after=False)
     assert found.complete is False
     (missing,) = found.missing
-    assert "its newest row arrived at 1970-01-01T19:59:59Z, 4h before the end" in missing
+    assert "the newest row arrived at 1970-01-01T19:59:59Z, 4h before the end" in missing
     assert "about 4,800 more would be usual" in missing
 
 
@@ -61,7 +61,7 @@ def test_a_last_row_seconds_before_the_end_is_no_early_end() -> None:
     files = [(first, first + MINUTE - 12_000_000, 600) for first in range(0, DAY, MINUTE)]
     found = checked(files, DAY, after=False)
     assert (found.complete, found.reached) == (True, False)
-    assert "as close to the end of what is read as is usual" in found.known_from
+    assert "as close to the end of the input range as usual" in found.known_from
 
 
 def business_days(days: int, first: int, last: int) -> Files:
@@ -127,13 +127,13 @@ def test_days_that_are_compacted_can_not_tell() -> None:
     today = without(every(5 * MINUTE, 6 * DAY, 7 * DAY), 6 * DAY + HOUR, 6 * DAY + 5 * HOUR)
     found = checked([*compacted, *today], 7 * DAY, start=6 * DAY)
     assert found.complete is None
-    assert "files of other days are too long to compare" in found.unknown[0]
+    assert "files of other days span too much time to compare" in found.unknown[0]
 
 
 def test_too_few_rows_can_not_tell_whether_more_are_to_come() -> None:
     found = checked([(0, HOUR, 5), (5 * HOUR, 6 * HOUR, 5)], 8 * HOUR, after=False)
     assert found.complete is None
-    assert "too few rows to say" in found.unknown[0]
+    assert "too few rows to judge" in found.unknown[0]
 
 
 def test_a_hole_is_found_with_its_rows() -> None:
@@ -141,7 +141,7 @@ def test_a_hole_is_found_with_its_rows() -> None:
     found = checked(files, DAY)
     assert found.complete is False
     assert found.missing == (
-        "it has no rows from 1970-01-01T09:00:00Z to 1970-01-01T10:00:00Z (1h),"
+        "no rows from 1970-01-01T09:00:00Z to 1970-01-01T10:00:00Z (1h),"
         " where about 1,200 would be usual",
     )
 
@@ -169,7 +169,7 @@ def test_a_burst_at_the_start_of_a_young_table_can_not_tell() -> None:
     burst = (10_000_000, 40_000_000, 150)
     found = checked([burst], 12 * HOUR, before=False, after=False)
     assert found.complete is None
-    assert "unless its rows come in bursts" in found.unknown[0]
+    assert "unless rows arrive in bursts" in found.unknown[0]
     found = checked([burst, (13 * HOUR, 13 * HOUR, 150)], 12 * HOUR, before=False)
     assert found.complete is None
     assert "the table has too few other days to compare" in found.unknown[0]
@@ -208,20 +208,20 @@ def test_a_table_that_begins_in_the_range_can_not_tell_what_was_before() -> None
     files = every(5 * MINUTE, 6 * HOUR, DAY)
     found = checked(files, DAY, before=False)
     assert found.complete is None
-    assert "whether there were older ones is unknown" in found.unknown[0]
+    assert "whether older rows existed is unknown" in found.unknown[0]
     assert checked(files, DAY, before=True).complete is False
 
 
 def test_a_source_without_rows_is_unknown() -> None:
     found = checked([], DAY, after=False)
     assert (found.complete, found.reached) == (None, False)
-    assert found.unknown == ("it has no rows at all in what is read; no row arrived later either",)
+    assert found.unknown == ("no rows in the input range; no rows arrived later either",)
 
 
 def test_a_source_without_rows_that_has_them_on_other_days_lacks_them() -> None:
     files = without(every(HOUR, 0, 10 * DAY), 5 * DAY, 6 * DAY)
     found = checked(files, 6 * DAY, start=5 * DAY)
-    assert found.missing == ("it has no rows at all in what is read, and has rows on other days",)
+    assert found.missing == ("no rows in the input range, although other days have rows",)
 
 
 def poisson(seed: int, rows: int, end: int) -> Files:

@@ -103,11 +103,11 @@ def test_a_marker_after_each_file_is_no_missing_row() -> None:
 def test_files_of_several_partitions_can_not_tell() -> None:
     found = checked([(0, 3, 0, 99, 100), of(0, 200, 299)])
     assert (found.gaps, found.continuous) == ((), ())
-    assert "1 of 2 files have rows of several partitions" in found.notes[0]
+    assert "1 of 2 files contain rows of several partitions" in found.notes[0]
 
 
 def test_rows_that_are_there_twice_are_counted() -> None:
-    twice = "at least 100 rows have the Kafka offset of another row"
+    twice = "at least 100 rows have the same Kafka offset as another row"
     assert checked([of(0, 0, 99), of(0, 0, 99), of(0, 100, 150)]).notes == (twice,)
     assert checked([of(0, 0, 99, rows=200), of(0, 100, 150)]).notes == (twice,)
     assert checked([of(0, 0, 149), of(0, 50, 199)]).notes == (twice,)
@@ -140,7 +140,9 @@ def test_what_is_left_out_and_repeated_is_found(
     assert sum(gap.end - gap.start for gap in found.gaps) == lost
     assert (found.continuous != ()) == (lost == 0)
     rows = "1 row has" if twice == 1 else f"{twice:,} rows have"
-    assert found.notes == ((f"at least {rows} the Kafka offset of another row",) if twice else ())
+    assert found.notes == (
+        (f"at least {rows} the same Kafka offset as another row",) if twice else ()
+    )
 
 
 HOUR = 1_000

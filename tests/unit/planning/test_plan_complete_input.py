@@ -74,7 +74,7 @@ def test_a_table_that_ends_too_early_is_incomplete(
     hour(events, *range(5, 10))
     check = found(tmp_path)
     assert (check.complete, check.reached) == (False, False)
-    assert check.missing[0].startswith("its newest row arrived at 2026-03-01T09:59:54Z, 2h")
+    assert check.missing[0].startswith("the newest row arrived at 2026-03-01T09:59:54Z, 2h")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -120,7 +120,7 @@ def test_a_hole_is_compared_with_other_days(lake: Catalog, tmp_path: Path, layou
     check = found(tmp_path / "one day")
     assert check.complete is False
     assert check.missing == (
-        "it has no rows from 2026-03-01T07:59:54Z to 2026-03-01T09:00:00Z (1h), where about"
+        "no rows from 2026-03-01T07:59:54Z to 2026-03-01T09:00:00Z (1h), where about"
         " 601 would be usual",
     )
     hour(events, *(24 + each for each in (5, 6, 7, 9, 10)))  # the same pause on the next day
@@ -142,7 +142,9 @@ def test_days_whose_files_have_no_bounds_can_not_tell(
     check = found(tmp_path)
     assert check.complete is None
     assert "no rows from 2026-03-01T07:59:54Z to 2026-03-01T10:00:00Z (2h)" in check.unknown[0]
-    assert "files of other days are too long to compare, or have no bounds" in check.unknown[0]
+    assert (
+        "files of other days span too much time to compare, or have no bounds" in check.unknown[0]
+    )
 
 
 THROUGH = "kafka.connect.valid-through-ts"
@@ -232,7 +234,7 @@ def test_rows_after_the_last_commit_may_be_missing_and_are_waited_for(
     assert (check.complete, check.behind) == (None, True)
     assert "committed at 2026-03-01T11:59:59Z, before the end" in check.unknown[0]
     workspace, wanted = Workspace(str(tmp_path / "w")), spec(source("events"))
-    with pytest.raises(InputAwaited, match="its newest rows were committed at"):
+    with pytest.raises(InputAwaited, match="the newest rows were committed at"):
         make_plan(wanted, workspace, parallelism=1, awaits_input=True)
     says(events, Operation.APPEND, at="2026-03-01T12:00:05Z")
     assert found(tmp_path / "after").complete is True
@@ -266,7 +268,10 @@ def test_a_row_of_the_far_future_does_not_show_where_the_rows_of_its_file_end(
     )
     check = found(tmp_path / "unknown")
     assert (check.complete, check.behind) == (None, True)
-    assert "rows of up to 2096-02-12T00:00:00Z, after they were committed" in check.unknown[0]
+    assert (
+        "rows with timestamps up to 2096-02-12T00:00:00Z, later than the files were committed"
+        in check.unknown[0]
+    )
     hour(events, 13)
     assert found(tmp_path / "after").complete is True
 
@@ -287,7 +292,7 @@ def test_a_row_whose_clock_is_hours_ahead_does_not_end_a_window_that_is_not_over
     says(events, Operation.APPEND, at="2026-03-01T10:59:00Z")
     workspace, wanted = Workspace(str(tmp_path / "w")), spec(source("events"))
     moment = datetime.fromisoformat("2026-03-01T11:00:00Z")
-    with pytest.raises(InputAwaited, match="rows still arrive until 2026-03-01T12:00:00Z"):
+    with pytest.raises(InputAwaited, match="the input range ends at 2026-03-01T12:00:00Z"):
         make_plan(wanted, workspace, parallelism=1, awaits_input=True, clock=lambda: moment)
     assert not found(tmp_path / "before").reached
     says(events, Operation.REPLACE, at="2026-03-01T15:00:00Z")
@@ -326,12 +331,14 @@ def test_the_connector_that_is_furthest_behind_counts(lake: Catalog, tmp_path: P
     says(events, Operation.APPEND, **eu, **{THROUGH: "2026-03-01T13:00Z"})
     check = found(tmp_path / "silent")
     assert check.complete is None
-    assert check.unknown[0].startswith("1 of 2 Kafka connectors that have written")
+    assert check.unknown[0].startswith("1 of 2 Kafka connectors that wrote")
     says(events, Operation.APPEND, **us, **{THROUGH: "2026-03-01T11:00Z"})
     says(events, Operation.APPEND, **eu, **{THROUGH: "2026-03-01T13:30Z"})
     check = found(tmp_path / "behind")
     assert check.complete is None, "it may have been replaced by the other one"
-    assert "one is behind: ingestion had written everything up to 2026-03-01T11" in check.unknown[0]
+    assert (
+        "table is behind: ingestion had written everything up to 2026-03-01T11" in check.unknown[0]
+    )
     says(events, Operation.APPEND, **us, **{THROUGH: "2026-03-01T12:00Z"})
     assert found(tmp_path / "both").complete is True
 
@@ -353,7 +360,7 @@ def test_a_property_that_is_named_is_read_in_its_unit(lake: Catalog, tmp_path: P
     check = found(tmp_path / "none", **named)
     assert check.complete is None
     assert check.unknown == (
-        "none of the last 9 snapshots, which are those that have not expired, has the property"
+        "none of the last 9 snapshots, the only ones that have not expired, has the property"
         " our.watermark",
     )
     says(events, Operation.APPEND, **{"our.watermark": str(DAY_US // 1000 + 12 * 3_600_000 - 1)})
@@ -363,7 +370,7 @@ def test_a_property_that_is_named_is_read_in_its_unit(lake: Catalog, tmp_path: P
     says(events, Operation.APPEND, **{"our.watermark": "2026-03-01T12:00Z"})
     check = found(tmp_path / "wrong", **named)
     assert check.complete is None
-    assert "is '2026-03-01T12:00Z', which is no number of ms" in check.unknown[0]
+    assert "is '2026-03-01T12:00Z', which is not a number of ms" in check.unknown[0]
 
 
 def test_watermarks_that_have_expired_are_unknown(lake: Catalog, tmp_path: Path) -> None:
@@ -376,7 +383,7 @@ def test_watermarks_that_have_expired_are_unknown(lake: Catalog, tmp_path: Path)
     events.maintenance.expire_snapshots().by_ids(expired).commit()
     check = found(tmp_path, watermark={"property": "our.watermark"})
     assert check.complete is None
-    assert check.unknown[0].startswith("none of the last 1 snapshots, which are those that have")
+    assert check.unknown[0].startswith("none of the last 1 snapshots, the only ones that have")
 
 
 def test_no_plan_is_made_of_rows_that_are_waited_for(
@@ -390,12 +397,12 @@ def test_no_plan_is_made_of_rows_that_are_waited_for(
     def planned() -> PlanHeader:
         return make_plan(wanted, workspace, parallelism=1, awaits_input=True)
 
-    with pytest.raises(InputAwaited, match=r"lake\.raw\.events: its newest row arrived at"):
+    with pytest.raises(InputAwaited, match=r"lake\.raw\.events: the newest row arrived at"):
         planned()
     assert not list((tmp_path / "w").rglob("plan.json"))
     with monkeypatch.context() as patched:
         patched.setattr("backfill.planning.planner.read_sources", None)
-        with pytest.raises(InputAwaited, match="its newest row arrived at"):
+        with pytest.raises(InputAwaited, match="the newest row arrived at"):
             planned()
     hour(events, 10, 11, 12)
     assert planned().sources[0].input.complete is True
@@ -409,7 +416,7 @@ def test_rows_that_have_yet_to_arrive_are_waited_for(lake: Catalog, tmp_path: Pa
         moment = datetime.fromisoformat(now)
         return make_plan(wanted, workspace, parallelism=1, awaits_input=True, clock=lambda: moment)
 
-    with pytest.raises(InputAwaited, match="rows still arrive until 2026-03-01T12:00:00Z"):
+    with pytest.raises(InputAwaited, match="the input range ends at 2026-03-01T12:00:00Z"):
         planned_at("2026-03-01T11:59:59Z")
     assert planned_at("2026-03-01T12:00:00Z").steps > 0
 
@@ -423,7 +430,7 @@ def test_a_range_without_any_row_is_waited_for(lake: Catalog, tmp_path: Path) ->
     def planned(*, awaits_input: bool) -> PlanHeader:
         return make_plan(wanted, workspace, parallelism=1, awaits_input=awaits_input)
 
-    with pytest.raises(InputAwaited, match="no rows at all in what is read; no row arrived later"):
+    with pytest.raises(InputAwaited, match="no rows in the input range; no rows arrived later"):
         planned(awaits_input=True)
     with pytest.raises(InvalidPlanInput, match="check window, filter") as over:
         planned(awaits_input=False)
@@ -503,7 +510,7 @@ def test_rows_that_ingestion_wrote_twice_are_told(lake: Catalog, tmp_path: Path)
         record(records, start, start + 999, hour_)
     check = found(tmp_path, kafka=KAFKA)
     assert check.complete is True
-    assert check.notes == ("at least 1,000 rows have the Kafka offset of another row",)
+    assert check.notes == ("at least 1,000 rows have the same Kafka offset as another row",)
 
 
 def live(workspace: Path, *names: str, start: str = "2026-03-01T06:00:00Z") -> PlanHeader:
@@ -530,7 +537,7 @@ def test_no_source_is_incomplete_because_it_ends_before_live_traffic(
     header = live(tmp_path, "events", "clicks")
     checks = [totals.input for totals in header.sources]
     assert [(check.complete, check.behind) for check in checks] == [(True, False)] * 2
-    assert "2026-03-01T07:59:54Z, where live traffic continues" in checks[1].known_from
+    assert "(2026-03-01T07:59:54Z), where live traffic continues" in checks[1].known_from
 
 
 def test_few_rows_before_live_traffic_are_all_there_are(lake: Catalog, tmp_path: Path) -> None:

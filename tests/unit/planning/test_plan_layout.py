@@ -193,12 +193,12 @@ def test_a_big_file_is_shared_between_tasks_by_its_row_groups(
 
 
 def test_a_range_that_needs_too_many_steps_is_refused() -> None:
-    with pytest.raises(InvalidPlanInput, match="give a longer maxMisalignment"):
+    with pytest.raises(InvalidPlanInput, match="raise maxMisalignment"):
         files, _ = made_source("a", [[[1_000, 300_000_000]]])
         lay_out(read_sources([files]), made_inputs(START, 400_000_000, [files]))
 
 
 def test_files_that_only_reach_around_the_range_leave_nothing_to_read() -> None:
     files, _ = made_source("a", [[[START - 1], [END]]])
-    with pytest.raises(InvalidPlanInput, match="some of their files have older and newer ones"):
+    with pytest.raises(InvalidPlanInput, match="some of their files contain older and newer rows"):
         lay_out(read_sources([files]), made_inputs(START, END, [files]))

@@ -83,37 +83,37 @@ def problems(tmp_path: Path, *sources: dict[str, Any], **fields: Any) -> list[Pr
             {"timestampUnit": "ms"},
             "timestampUnit",
             "is a timestamptz, which has its own unit",
-            "leave timestampUnit out",
+            "omit timestampUnit",
         ),
         (
             {"filter": "region = = 'eu'"},
             "filter",
-            "is not a filter PyIceberg can parse",
+            "is not a filter that PyIceberg can parse",
             "region == 'us-east-1'",
         ),
         (
             {"filter": "regio == 'eu'"},
             "filter",
-            "does not fit table lake.raw.events",
+            "is not valid for table lake.raw.events",
             "did you mean region?",
         ),
         (
             {"filter": "number == 'eu'"},
             "filter",
-            "does not fit table lake.raw.events",
+            "is not valid for table lake.raw.events",
             "number (long)",
         ),
         (
             {"regions": {"column": "zone", "in": ["eu"]}},
             "regions",
-            "does not fit table",
-            "its columns are",
+            "is not valid for table",
+            "the table's columns are",
         ),
         (
             {"kafka": {"offsetColumn": "offset"}},
             "kafka.offsetColumn",
             "has no column offset",
-            "there are: number, region, ts",
+            "available: number, region, ts",
         ),
         (
             {"kafka": {"partitionColumn": "region"}},
@@ -125,13 +125,13 @@ def problems(tmp_path: Path, *sources: dict[str, Any], **fields: Any) -> list[Pr
             {"snapshot": {"id": 77}},
             "snapshot.id",
             "snapshot 77 of lake.raw.events does not exist",
-            "choose one of the 1 that are kept",
+            "choose one of the 1 retained",
         ),
         (
             {"snapshot": {"asOf": "2020-01-01T00:00:00Z"}},
             "snapshot.asOf",
             "no snapshot as old as 2020",
-            "or leave it out for the current one",
+            "or omit the field to use the current snapshot",
         ),
     ],
 )
@@ -268,10 +268,7 @@ def test_a_moment_whose_snapshot_has_expired_does_not_give_the_rows_of_an_older_
         tmp_path,
         source("events", snapshot={"asOf": format_time(from_us(expired.timestamp_ms * 1000))}),
     )
-    assert (
-        f"is unknown: after snapshot {before.snapshot_id}, snapshots have expired"
-        in problem.message
-    )
+    assert f"is unknown: snapshots after {before.snapshot_id} have expired" in problem.message
     (problem,) = problems(
         tmp_path,
         source("events", snapshot={"asOf": format_time(from_us((after.timestamp_ms - 1) * 1000))}),

@@ -113,7 +113,9 @@ def test_an_order_of_offsets_far_from_the_order_of_arrival_is_refused_with_the_n
     lake: Catalog, tmp_path: Path
 ) -> None:
     write(lake, [[(0, 0, START + 2 * HOUR_US), (0, 1, START), (1, 0, START + HOUR_US)]])
-    with pytest.raises(InvalidPlanInput, match="rows up to 1h out of order; allowedLateness is 5m"):
+    with pytest.raises(
+        InvalidPlanInput, match="rows up to 1h out of order, but allowedLateness is only 5m"
+    ):
         plan_strictly(tmp_path / "w", lateness="5m")
 
 
@@ -128,8 +130,8 @@ def test_copies_that_arrived_late_are_named_as_a_cause_where_duplicates_are_drop
     assert "puts rows up to 1h out of order" in problem.message
     assert "copies that dropDuplicates leaves out count as well" in problem.message
     assert problem.fix == (
-        "give a longer allowedLateness, choose ordering.policy WithinLateness, or remove late"
-        " copies from the table"
+        "increase allowedLateness, choose ordering.policy WithinLateness, or remove late copies"
+        " from the table"
     )
 
 

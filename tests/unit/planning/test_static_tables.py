@@ -58,7 +58,7 @@ def test_what_cannot_be_read_is_named(users: Table, tmp_path: Path) -> None:
     (problem,) = raised.value.problems
     assert problem.field == "spec.staticTables[0].asOf"
     assert problem.message == "lake.raw.users has no snapshot as old as 2026-03-01T12:00:00Z"
-    assert "leave it out for the current one" in problem.fix
+    assert "omit the field to use the current snapshot" in problem.fix
     static = [{"table": "lake.raw.user"}]
     with pytest.raises(InvalidPlanInput, match="did you mean") as raised:
         plan(tmp_path / "w", source("events"), staticTables=static)

@@ -76,7 +76,10 @@ def test_the_launcher_begins_the_runtime(tmp_path: Path) -> None:
     ended = launched(tmp_path)
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (
         1,
-        "error: BACKFILL_SETTINGS is not set: this program is started by the backfill controller",
+        (
+            "error: BACKFILL_SETTINGS is not set: this program must be started by the backfill"
+            " controller"
+        ),
     )
 
 

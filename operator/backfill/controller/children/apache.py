@@ -59,9 +59,9 @@ _PROPERTIES = {
 _TEMPLATE = "podTemplateSpec"
 _WAITING = {
     "": ("NotSubmitted", ""),
-    "Submitted": ("Submitted", "the Spark operator has not requested its driver yet"),
-    "ScheduledToRestart": ("Submitted", "it is being submitted again"),
-    "DriverRequested": ("Submitted", "its driver is requested but has no pod yet"),
+    "Submitted": ("Submitted", "the Spark operator has not requested the driver yet"),
+    "ScheduledToRestart": ("Submitted", "the SparkApplication is being submitted again"),
+    "DriverRequested": ("Submitted", "the driver was requested but has no pod yet"),
 }
 _RUNNING = (
     "DriverStarted",
@@ -97,7 +97,7 @@ class Apache:
         images = [conf.get(_IMAGE.format(part)) for part in ("", "driver.", "executor.")]
         if not (images[0] or (images[1] and images[2])):
             problems.append(
-                Problem(f"{where}.sparkConf[{_IMAGE.format('')}]", "is missing", "name the image")
+                Problem(f"{where}.sparkConf[{_IMAGE.format('')}]", "is missing", "set the image")
             )
         return problems
 
@@ -219,7 +219,7 @@ def _unknown_fields(overrides: Overrides, where: str) -> Iterator[Problem]:
             if field not in known:
                 yield Problem(
                     f"{where}.{role}.{field}",
-                    "is not a field for this Spark operator",
+                    "is not a field supported by this Spark operator",
                     f"set pod fields under {_TEMPLATE}; allowed fields here: {', '.join(known)}",
                 )
 

@@ -59,9 +59,9 @@ def dialect(api_version: str) -> Dialect:
     """
     found = _DIALECTS.get(api_version)
     if found is None:
-        fix = did_you_mean(api_version, _DIALECTS) or f"write one of {', '.join(_DIALECTS)}"
+        fix = did_you_mean(api_version, _DIALECTS) or f"use one of {', '.join(_DIALECTS)}"
         raise InvalidManifest(
-            Problem("spec.applicationRef.apiVersion", f'"{api_version}" is not known', fix)
+            Problem("spec.applicationRef.apiVersion", f'"{api_version}" is not supported', fix)
         )
     return found
 
@@ -140,7 +140,7 @@ def _catalog_problems(backfill: Backfill) -> Iterator[Problem]:
     for number, catalog in enumerate(backfill.spec.catalogs):
         if catalog.secret_ref and not _CATALOG_NAME.fullmatch(catalog.name):
             message = (
-                f'"{catalog.name}" cannot have a Secret: its name has to fit an environment'
+                f'"{catalog.name}" cannot have a Secret: its name must be usable in an environment'
                 " variable"
             )
             yield Problem(
@@ -155,7 +155,7 @@ def _workspace_problems(
 ) -> Iterator[Problem]:
     field, fix = (
         "spec.workspace",
-        "name an object store's prefix, or a directory of a volume that driver and executors mount",
+        ("use an object store prefix, or a directory on a volume that driver and executors mount"),
     )
     if not workspace:
         yield Problem(field, "is missing", fix)
@@ -165,7 +165,7 @@ def _workspace_problems(
             if not _shares(template, path):
                 yield Problem(
                     field,
-                    f'"{workspace}" is on no volume of the {role} that other pods share',
+                    f'"{workspace}" is not on a volume of the {role} that other pods share',
                     fix,
                 )
 
@@ -193,8 +193,8 @@ def _size_problems(driver: Manifest) -> Iterator[Problem]:
     if len(settings.encode()) > _MOST_SETTINGS_BYTES:
         largest = max(json.loads(settings).items(), key=lambda item: len(json.dumps(item[1])))[0]
         message = (
-            f"gives a driver settings of {len(settings.encode()):,} bytes, mostly {largest}; at"
-            f" most {_MOST_SETTINGS_BYTES:,} fit"
+            f"produces driver settings of {len(settings.encode()):,} bytes, mostly {largest}; the"
+            f" limit is {_MOST_SETTINGS_BYTES:,} bytes"
         )
         yield Problem(
             "spec", message, "shorten filters, Avro schemas and the application's arguments"

@@ -103,7 +103,7 @@ def _exited(ended: Manifest, pod: Manifest) -> DriverState:
     reason = ended.get("reason") or "Error"
     message = ended.get("message") or (pod["status"].get("message") or "")
     if reason == _OUT_OF_MEMORY:
-        limit = f"its driver needed more memory than its pod has ({_memory_limit(pod)})"
+        limit = f"its driver exceeded the memory limit of its pod ({_memory_limit(pod)})"
         message = f"{limit}; raise spec.overrides.driver.memory or memoryOverhead"
     elif pod["status"].get("reason"):
         reason = pod["status"]["reason"]  # such as Evicted
@@ -141,7 +141,7 @@ def _pending(pod: Manifest, container: Manifest) -> DriverState:
                 since=since,
             )
     return DriverState(
-        "Pending", reason="PodPending", message="its driver pod waits for a node", since=since
+        "Pending", reason="PodPending", message="its driver pod is waiting for a node", since=since
     )
 
 

@@ -18,11 +18,11 @@ _FORBIDDEN: _Rules = (
     ),
     (
         r"spark\.app\.(id|name)|spark\.kubernetes\.(driver\.pod\.name|executor\.podNamePrefix)",
-        "remove it; every attempt has its own names",
+        "remove it; names differ for every attempt",
     ),
     (
         r"spark\.kubernetes\.(driver|executor)\.podTemplate(File|ContainerName)",
-        "write the template into spec.overrides.driver and spec.overrides.executor",
+        "put the template in spec.overrides.driver and spec.overrides.executor",
     ),
     (r"spark\.dynamicAllocation\..*|spark\.executor\.instances", "set spec.scaling"),
     (
@@ -39,7 +39,7 @@ _FORBIDDEN: _Rules = (
     ),
     (
         r"spark\.sql\.streaming\.noDataMicroBatches\.enabled",
-        "remove it; the plan has its own last batch",
+        "remove it; the plan defines the last batch",
     ),
 )
 _FIELDS_IN_KUBEFLOW: _Rules = (
@@ -66,7 +66,7 @@ _FORBIDDEN_LIVE: _Rules = (
     ),
     (
         r"spark\.kubernetes\.(driver|executor)\.podTemplate(File|ContainerName)",
-        "write the template into spec.handOff.overrides.driver and spec.handOff.overrides.executor",
+        ("put the template in spec.handOff.overrides.driver and spec.handOff.overrides.executor"),
     ),
     (
         r"spark\.(driver|executor)\.(cores|memory)",
@@ -74,11 +74,14 @@ _FORBIDDEN_LIVE: _Rules = (
     ),
     (
         r"spark\.sql\.streaming\.checkpointLocation",
-        "set it in the application, so that the state is put there",
+        "set it in the application, so that the state is written there",
     ),
     (
         r"spark\.sql\.shuffle\.partitions",
-        "set spec.handOff.statePartitions; queries keep the number that their state has",
+        (
+            "set spec.handOff.statePartitions; queries keep the number of partitions that their"
+            " state has"
+        ),
     ),
 )
 _ONLY_IN_PRODUCTION = re.compile(
@@ -132,7 +135,7 @@ def _problems(
             yield Problem(
                 field,
                 "is not a Spark property",
-                "begin it with spark.; Hadoop's begin with spark.hadoop.",
+                "use a name that begins with spark.; Hadoop's properties begin with spark.hadoop.",
             )
 
 

@@ -74,10 +74,13 @@ _WAITING = {
     "": ("NotSubmitted", ""),
     "SUBMITTED": ("Submitted", ""),
     "SUSPENDED": ("Suspended", ""),
-    "SUSPENDING": ("Suspended", "it is being suspended"),
-    "RESUMING": ("Suspended", "it is being resumed"),
-    "PENDING_RERUN": ("Submitted", "it is being submitted again"),
-    "INVALIDATING": ("Submitted", "it is being submitted again, because its spec was edited"),
+    "SUSPENDING": ("Suspended", "the SparkApplication is being suspended"),
+    "RESUMING": ("Suspended", "the SparkApplication is being resumed"),
+    "PENDING_RERUN": ("Submitted", "the SparkApplication is being submitted again"),
+    "INVALIDATING": (
+        "Submitted",
+        "the SparkApplication is being submitted again, because its spec was edited",
+    ),
 }
 _OVER = {"COMPLETED": "Completed", "FAILED": "Failed", "SUBMISSION_FAILED": "SubmissionFailed"}
 
@@ -103,8 +106,10 @@ class Kubeflow:
         where = f"SparkApplication/{production['metadata']['name']}: spec"
         problems = []
         if spec.get("type") != "Python":
-            kind = f'"{spec.get("type")}" cannot be run again'
-            problems.append(Problem(f"{where}.type", kind, "only applications of type Python can"))
+            kind = f'"{spec.get("type")}" cannot be rerun'
+            problems.append(
+                Problem(f"{where}.type", kind, "only applications of type Python can be rerun")
+            )
         problems += program_problems(
             spec.get("mainApplicationFile") or "", f"{where}.mainApplicationFile"
         )
@@ -120,7 +125,7 @@ class Kubeflow:
                 )
         if not problems and not _images(_tuned(production, backfill)):
             problems.append(
-                Problem(f"{where}.image", "is missing", "name the image of driver and executors")
+                Problem(f"{where}.image", "is missing", "set the image of driver and executors")
             )
         return problems
 

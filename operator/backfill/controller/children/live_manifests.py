@@ -49,15 +49,15 @@ def live_problems(production: Manifest, backfill: Backfill) -> Iterator[Problem]
         yield Problem(
             "spec.handOff.name",
             f'"{name}" is the name of an attempt\'s SparkApplication',
-            "give the live one another name",
+            "use another name for the live SparkApplication",
         )
     for role in ("driver", "executor"):
         key = f"spark.kubernetes.{role}.podTemplateFile"
         if key in (production["spec"].get("sparkConf") or {}):
             yield Problem(
                 f"SparkApplication/{production['metadata']['name']}: spec.sparkConf[{key}]",
-                "has no effect in the live application, whose pods have templates of their own",
-                "write the template into the SparkApplication itself, or set handOff.start: Prepare"
+                "has no effect in the live application, whose pods have their own templates",
+                "put the template in the SparkApplication itself, or set handOff.start: Prepare"
                 " and start the application yourself",
             )
 

@@ -28,23 +28,24 @@ def program_problems(uri: str, field: str) -> list[Problem]:
     """Reasons why a main program cannot be run again."""
     scheme = urlsplit(uri).scheme
     if not uri:
-        return [Problem(field, "is missing", "name the application's main program")]
+        return [Problem(field, "is missing", "set the application's main program")]
     if uri == LAUNCHER_URI:
         return [
             Problem(
                 field,
-                f'"{uri}" is how a Backfill starts a program, not the program itself',
-                "name the SparkApplication in spec.applicationRef that this one was made from",
+                f'"{uri}" is the launcher with which a Backfill starts a program, not the'
+                " program itself",
+                "set spec.applicationRef to the SparkApplication that this one was made from",
             )
         ]
     if scheme in ("", "file"):
         fix = (
-            "name a file of the image as local:///path, or one that pods can fetch, such as"
+            "use a file in the image, as local:///path, or one that pods can fetch, such as"
             " s3a://bucket/main.py"
         )
         return [
-            Problem(field, f'"{uri}" is a file of the machine that submits the application', fix)
+            Problem(field, f'"{uri}" is a file on the machine that submits the application', fix)
         ]
     if not uri.endswith(".py"):
-        return [Problem(field, f'"{uri}" is not a Python program', "name a .py file")]
+        return [Problem(field, f'"{uri}" is not a Python program', "use a .py file")]
     return []

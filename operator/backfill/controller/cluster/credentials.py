@@ -78,7 +78,7 @@ def _properties(cluster: Cluster, namespace: str, name: str) -> dict[str, str]:
     try:
         secret = cluster.get(SECRET, namespace, name)
     except Forbidden:
-        fix = "let the operator get secrets there, or set planning.runIn: Pod"
+        fix = "allow the operator to get Secrets there, or set planning.runIn: Pod"
         raise BadInput(Problem("", f"the operator may not read {where}", fix)) from None
     if secret is None:
         raise BadInput(

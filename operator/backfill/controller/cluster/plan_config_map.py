@@ -119,7 +119,7 @@ class KubernetesPlans:
         if there["metadata"].get("labels", {}).get(MANAGED_BY_LABEL) != MANAGED_BY:
             message = (
                 f"ConfigMap {metadata.namespace}/{name} already exists and does not belong to this"
-                " Backfill, whose plan needs that name"
+                " Backfill, whose plan requires that name"
             )
             fix = "delete it and retry, or give the Backfill another name"
             raise BadInput(Problem("metadata.name", message, fix))
@@ -146,8 +146,8 @@ class KubernetesPlans:
             ) from error
         if (header.plan_id, header.inputs.own_id()) != (header.inputs.plan_id(), plan_id):
             raise PlanCorrupt(
-                f"{name} holds plan {header.plan_id} of inputs {header.inputs.own_id()},"
-                f" not plan {plan_id}"
+                f"{name} contains plan {header.plan_id} of inputs {header.inputs.own_id()}, not"
+                f" plan {plan_id}"
             )
         return header
 

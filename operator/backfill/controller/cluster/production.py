@@ -51,22 +51,22 @@ def read_production(cluster: Cluster, backfill: Backfill) -> Manifest | Problem:
         return Problem(
             f"{_FIELD}.apiVersion",
             message,
-            "install the Spark operator, or name the API version of the one it has",
+            "install the Spark operator, or set the API version that the installed one serves",
         )
     if production is not None:
         return production
     if _is_scheduled(cluster, resource, namespace, reference.name):
-        message = f'"{reference.name}" is a ScheduledSparkApplication, which cannot be run again'
+        message = f'"{reference.name}" is a ScheduledSparkApplication, which cannot be rerun'
         return Problem(
             f"{_FIELD}.name",
             message,
-            "create a suspended SparkApplication from its spec.template, and name that one",
+            "create a suspended SparkApplication from its spec.template, and refer to that one",
         )
     message = f'there is no SparkApplication "{reference.name}" in namespace {namespace}'
     return Problem(
         f"{_FIELD}.name",
         message,
-        "name the production application of this namespace",
+        "refer to a production application in this namespace",
         may_pass=True,
     )
 
@@ -98,7 +98,7 @@ def name_taken(name: str) -> Problem:
     return Problem(
         "spec.handOff.name",
         f"SparkApplication {name} already exists and does not belong to this Backfill",
-        "give the live one another name, or delete the other",
+        "use another name for the live application, or delete the existing one",
     )
 
 
@@ -151,12 +151,10 @@ def _refusals(
         return
     except (Forbidden, KindMissing, NamespaceEnding, Refused) as error:
         if QUOTA not in str(error):
-            fix = "correct the overrides or the SparkApplication, or grant what is missing"
-            yield Problem(
-                "", f"the API server does not accept the child SparkApplication: {error}", fix
-            )
+            fix = "correct the overrides or the SparkApplication, or grant the missing permission"
+            yield Problem("", f"the API server rejects the child SparkApplication: {error}", fix)
     except Faltering as error:
-        fix = "look at the Spark operator's webhook, and at the API server's log"
+        fix = "check the Spark operator's webhook and the API server's log"
         yield Problem(
             "",
             f"the API server cannot check the child SparkApplication: {error}",
@@ -185,13 +183,14 @@ def _live_refusals(cluster: Cluster, backfill: Backfill, production: Manifest) -
         if QUOTA not in str(error):
             yield Problem(
                 "spec.handOff",
-                f"the API server does not accept the live SparkApplication {name}: {error}",
-                "correct handOff.overrides or the SparkApplication, or grant what is missing",
+                f"the API server rejects the live SparkApplication {name}: {error}",
+                "correct handOff.overrides or the SparkApplication, or grant the missing"
+                " permission",
             )
     except Faltering as error:
         yield Problem(
             "spec.handOff",
             f"the API server cannot check the live SparkApplication {name}: {error}",
-            "look at the Spark operator's webhook, and at the API server's log",
+            "check the Spark operator's webhook and the API server's log",
             may_pass=True,
         )

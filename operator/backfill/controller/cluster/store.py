@@ -123,10 +123,10 @@ class KubernetesStore:
         allowed = posixpath.join(below, self._namespace)
         if is_below(uri, allowed):
             return None
-        fix = f"name {allowed} or a directory below it, or set planning.runIn: Pod"
+        fix = f"use {allowed} or a directory below it, or set planning.runIn: Pod"
         return Problem(
             field,
-            f"{uri} is not below {allowed}, which is for namespace {self._namespace}",
+            f"{uri} is not below {allowed}, the location for namespace {self._namespace}",
             fix,
         )
 
@@ -334,7 +334,7 @@ _SAID_BY_A_REFUSAL = ("conditions", "observedGeneration", "finishedAt")
 _NO_WORKSPACE = Problem(
     "spec.workspace",
     "is missing, and the operator has no default",
-    "name a prefix of an object store that all pods can reach",
+    "set an object store prefix that all pods can reach",
 )
 
 

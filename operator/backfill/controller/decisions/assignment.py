@@ -238,7 +238,7 @@ def _executors(observed: Observed) -> ExecutorTarget | None:
     wanted, current = executor_target(scaling, load, old.executor_target), old.executor_target
     if rate is None and current is not None and wanted.count < current <= scaling.max_executors:
         return ExecutorTarget(
-            current, f"stays at {current} until the rate of one executor is measured again"
+            current, f"stays at {current} until the rate per executor is measured again"
         )
     return wanted
 

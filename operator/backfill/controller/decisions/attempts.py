@@ -49,7 +49,10 @@ def kill(observed: Observed, draft: Draft, attempt: Attempt, why: str, due: date
         draft.change_attempt(message=why)
     if observed.now - due >= END_LIMIT:
         details = f" ({observed.driver.message})" if observed.driver.message else ""
-        fix = "If its node is lost, force-delete its pod: no other attempt starts until it is gone."
+        fix = (
+            "If its node is lost, force-delete the driver pod: no other attempt starts until it"
+            " is gone."
+        )
         message = (
             f"the driver of attempt {attempt.number} is still running"
             f" after being killed{details}. {fix}"
@@ -93,8 +96,8 @@ def _uncompared(observed: Observed, draft: Draft, attempt: Attempt) -> str:
         return ""
     outputs = ", ".join(output.name for output in to_compare(backfill))
     return (
-        f"its driver ended without comparing the result of {outputs}; check that its image has"
-        " the operator's version"
+        f"its driver ended without comparing the result of {outputs}; check that the image has the"
+        " same version of backfill-operator as the operator"
         if outputs
         else ""
     )
@@ -108,8 +111,8 @@ def _not_handed_over(observed: Observed) -> str:
     return (
         ""
         if report is not None and report.written
-        else "its driver ended without handing its state over; check that its image has the"
-        " operator's version"
+        else "its driver ended without handing over its state; check that the image has the same"
+        " version of backfill-operator as the operator"
     )
 
 
@@ -141,7 +144,7 @@ def _ended_at(observed: Observed, attempt: Attempt) -> datetime:
 def _why(observed: Observed, missing: int) -> str:
     if missing:
         return (
-            "its driver reported that it has finished, but committed only"
+            "its driver reported that it had finished, but committed only"
             f" {observed.plan.steps - missing:,} of {count(observed.plan.steps, 'step')}"
         )
     if (
@@ -193,7 +196,7 @@ def react(observed: Observed, draft: Draft) -> None:
     draft.change_attempt(fruitless=fruitless)
     tail = "\n".join(observed.driver.log_tail[-_TAIL_LINES:])
     if fruitless >= policy.max_attempts:
-        many = f"{fruitless} attempts in a row ended without committing a step. The last one"
+        many = f"{fruitless} attempts in a row ended without committing a step. Last failure"
         message = (
             f"{many if fruitless > 1 else 'the attempt ended without committing a step'}:"
             f" {last.message}\n{tail}"

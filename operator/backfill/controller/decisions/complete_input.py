@@ -33,10 +33,10 @@ def incomplete_input(
     return tuple(
         Problem(
             f"spec.sources[{number}].allowIncomplete",
-            f"is false, and {source.table} lacks rows that a result in mode {modes} depends on:"
+            f"is false, but {source.table} lacks rows that are needed for publish mode {modes}:"
             f" {'; '.join(check.missing)}",
-            "wait until they have arrived and retry, choose another window, or set it to true to"
-            " replace production's rows without them",
+            "wait until the rows have arrived and retry, choose another window, or set this field"
+            " to true to replace production's rows anyway",
         )
         for number, (source, check) in enumerate(zip(spec.sources, checks, strict=True))
         if check.complete is False and not source.allow_incomplete

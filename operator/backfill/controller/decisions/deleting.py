@@ -49,7 +49,10 @@ def _without_driver(observed: Observed, draft: Draft) -> Next | None:
     if attempt is None or not observed.driver.alive or _overdue(observed):
         return None
     draft.condition(
-        _SUCCEEDED, "Unknown", Reason.REMOVING, "stopping the driver, then removing what it created"
+        _SUCCEEDED,
+        "Unknown",
+        Reason.REMOVING,
+        "stopping the driver, then removing branches, plans and checkpoints",
     )
     return Next(actions=(KillDriver(attempt.number),), requeue_seconds=LOOK_SECONDS)
 
@@ -57,7 +60,9 @@ def _without_driver(observed: Observed, draft: Draft) -> Next | None:
 def _discard(observed: Observed, draft: Draft) -> Next:
     state, job = observed.job, DiscardJob.of(observed.backfill)
     if draft.status.retry is None or draft.status.retry.job != "discard":
-        draft.condition(_SUCCEEDED, "Unknown", Reason.REMOVING, "removing what it created")
+        draft.condition(
+            _SUCCEEDED, "Unknown", Reason.REMOVING, "removing branches, plans and checkpoints"
+        )
         say_wait(observed, draft, job, _SUCCEEDED)
     if (
         state is not None
@@ -77,11 +82,11 @@ def _discard(observed: Observed, draft: Draft) -> Next:
 
 
 def _failure(observed: Observed, error: Exception | None) -> str:
-    message = f"cannot be removed: {error}"
+    message = f"cleanup failed: {error}"
     return (
         message
         if not observed.policy.abandons_removals
-        else f"{message}\nRetrying; cleanup ends {_LIMIT} after the deletion."
+        else f"{message}\nRetrying until {_LIMIT} after the deletion was requested."
     )
 
 
@@ -99,8 +104,8 @@ def _let_go(observed: Observed, draft: Draft) -> Next:
     left = ", ".join((*branches, *exports, f"plans and checkpoints in {status.workspace}"))
     why = f" ({retry.message})" if retry is not None and retry.job == "discard" else ""
     message = (
-        f"deleted before cleanup finished, {_LIMIT} after the deletion was requested{why}. "
-        f"Possibly left behind: {left}. Remove it by hand."
+        f"deleted before cleanup finished, {_LIMIT} after the deletion was requested{why}."
+        f" Possibly left behind: {left}. Remove these by hand."
     )
     draft.condition(_SUCCEEDED, "False", Reason.CLEANUP_INCOMPLETE, message)
     # a driver that is left is deleted with its owner

@@ -17,11 +17,21 @@ def how_run(output: OutputStatus, window: Window) -> str:
         return ""
     if output.execution == "Batch":
         return "; ".join(
-            ["batch jobs", *too_short(output.look_back_seconds, output.look_ahead_seconds, window)]
+            [
+                "runs in Batch execution",
+                *too_short(output.look_back_seconds, output.look_ahead_seconds, window),
+            ]
         )
-    how = f"stream, because {output.execution_reason}" if output.execution_reason else "stream"
+    how = (
+        f"runs in Streaming execution, because {output.execution_reason}"
+        if output.execution_reason
+        else "runs in Streaming execution"
+    )
     if output.output_mode == "update":
-        how += "; until its last step is committed, the branch also holds older rows of its keys"
+        how += (
+            "; until the last step is committed, the branch also contains older rows with the"
+            " same keys"
+        )
     return how
 
 
@@ -33,15 +43,15 @@ def too_short(back: float | None, ahead: float | None, window: Window) -> list[s
     found = []
     if back is not None and window.warm_up.total_seconds() < back:
         found.append(
-            f"its results depend on rows up to {_duration(back)} before them, and window.warmUp is"
-            f" {format_duration(window.warm_up)}: the first ones may be incomplete; a"
-            f" window.warmUp of {_duration(back)} would complete them"
+            f"its results depend on rows up to {_duration(back)} earlier, but window.warmUp is"
+            f" only {format_duration(window.warm_up)}: the first results may be incomplete; set"
+            f" window.warmUp to {_duration(back)} to complete them"
         )
     if ahead is not None and window.drain.total_seconds() < ahead:
         found.append(
-            f"its results depend on rows up to {_duration(ahead)} after them, and window.drain is"
-            f" {format_duration(window.drain)}: the last ones may be incomplete or open; a"
-            f" window.drain of {_duration(ahead)} would complete them"
+            f"its results depend on rows up to {_duration(ahead)} later, but window.drain is only"
+            f" {format_duration(window.drain)}: the last results may be incomplete or still open;"
+            f" set window.drain to {_duration(ahead)} to complete them"
         )
     return found
 

@@ -58,7 +58,7 @@ def extend(observed: Observed, draft: Draft) -> Next:
     elif _extends(observed.plan, found.header):
         _record(observed, draft, handed, found.header)
     else:
-        _end(draft, handed, "the extended plan does not begin with the steps of the present one")
+        _end(draft, handed, "the extended plan does not begin with the steps of the current plan")
     return Next(actions=(CancelJob(),), requeue_seconds=0)
 
 
@@ -79,9 +79,9 @@ def _close_enough(observed: Observed, draft: Draft, handed: HandOffStatus) -> st
     """Why history need not be extended; empty if it should be."""
     wanted, distance = observed.backfill.spec.hand_off, _distance(observed, handed)
     limit = wanted.max_distance if wanted is not None else None
-    ended = f"that was {format_duration(distance)} before its last step was due"
+    ended = f"its last step was due {format_duration(distance)} later"
     if limit is None or distance <= limit:
-        return f"{ended}, within maxDistance"
+        return f"{ended}, which is within maxDistance"
     made = handed.extensions or ()
     if not made:
         return ""
@@ -90,8 +90,8 @@ def _close_enough(observed: Observed, draft: Draft, handed: HandOffStatus) -> st
     if len(made) == MOST_EXTENSIONS or read_for > before / 2:
         seconds = timedelta(seconds=int(before.total_seconds()))
         return (
-            f"{ended}, and {format_duration(seconds)} when it was last extended; rows arrive too"
-            " fast to extend it again"
+            f"{ended}, compared with {format_duration(seconds)} at the previous extension; rows"
+            " arrive too fast to extend history again"
         )
     return ""
 

@@ -90,8 +90,8 @@ def retention_warning(status: BackfillStatus) -> str:
     if status.hand_off is not None and status.hand_off.growing:
         return ""  # what follows is still read from the tables
     return (
-        f"Kafka may remove records that follow history after {format_time(until)}, before history"
-        " is expected to be read: give the topics a longer retention"
+        f"after {format_time(until)}, Kafka may remove records that follow history, but reading"
+        " history is expected to take longer: give the topics a longer retention"
     )
 
 
@@ -104,8 +104,9 @@ def repeats_warning(status: BackfillStatus) -> str:
         return ""
     return (
         f"live traffic continues with records from {format_time(handed.starting_timestamp)}, some"
-        " of which history has already read, and no duplicates are known to be dropped in"
-        f" {', '.join(handed.repeated_in)}: results may count these records twice"
+        " of which are already part of history, and these queries are not known to drop"
+        f" duplicates: {', '.join(handed.repeated_in)}; their results may count these records"
+        " twice"
     )
 
 
@@ -129,7 +130,7 @@ def _watch(observed: Observed, draft: Draft, wanted: HandOff, name: str) -> Next
             _say_starting(draft, name)
         return Next(actions=(StartLive(),), requeue_seconds=LOOK_SECONDS)
     if state.phase == "Absent":
-        return _fail(draft, handed, f"SparkApplication {name} was deleted before it had caught up")
+        return _fail(draft, handed, f"SparkApplication {name} was deleted before it caught up")
     lag = handed.lag_seconds if state.phase == "Running" else None
     if lag is not None and lag <= wanted.max_lag.total_seconds():
         draft.condition(_HANDED_OVER, "True", Reason.LIVE, _live(draft, wanted, name))
@@ -143,7 +144,7 @@ def _watch(observed: Observed, draft: Draft, wanted: HandOff, name: str) -> Next
             _HANDED_OVER,
             "Unknown",
             Reason.LIVE_START_BLOCKED,
-            f"SparkApplication {name} has ended before it had caught up: {why}",
+            f"SparkApplication {name} ended before it caught up: {why}",
         )
     elif state.phase == "Pending":
         draft.condition(
@@ -246,11 +247,11 @@ def _without_state(queries: list[HandedOverQuery], name: str) -> str:
     """
     whose = "its" if len(queries) == 1 else "their"
     return (
-        f"SparkApplication {name} has started {_names(queries)} without {whose} state, so {whose}"
-        f" results are wrong: delete {name} and what it has written, and start the application so"
-        " that it sets the checkpointLocation where the state is; if the state was on a pod's own"
-        " disk, create the Backfill again with another checkpointLocation\n"
-        f"the state is in {_places(queries)}"
+        f"SparkApplication {name} started {_names(queries)} without {whose} state, so {whose}"
+        f" results are wrong: delete {name} and everything it wrote, and start the application"
+        " with each query's checkpointLocation set to where its state is; if the state was on a"
+        " pod's own disk, create the Backfill again with another checkpointLocation\nthe state is"
+        f" in {_places(queries)}"
     )
 
 

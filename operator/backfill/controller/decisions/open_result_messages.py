@@ -80,15 +80,15 @@ def left_out(output: OutputStatus, window: Window) -> str:
 def by_clock(output: OutputStatus) -> str:
     """Why rows may be missing from a result whose query depends on the current time."""
     return (
-        f"its query has {output.by_clock}, which is the time of this run and not that of the"
-        " events, so rows may be dropped"
+        f"its query uses {output.by_clock}, which follows the time of this run instead of the time"
+        " of the events, so rows may be dropped"
     )
 
 
 def unknown(output: OutputStatus) -> str:
     """Why the number of open results is unknown."""
     return (
-        "how many were still open is unknown, because"
+        "it is unknown how many were still open, because"
         f" {output.open_unknown or 'the driver did not report it'}"
     )
 

@@ -58,6 +58,6 @@ def _sentences(backfill: Backfill, other: Backfill, named: bool) -> Iterator[str
     for table in sorted(published_tables(backfill) & published_tables(other)):
         yield (
             f"{name}, which is in progress, also writes {table}, from {format_time(window.start)}"
-            f" to {format_time(window.end)}: the one that publishes second is refused if the first"
-            " has changed its window; cancel one of them unless both are intended"
+            f" to {format_time(window.end)}: whichever publishes second is refused if the first"
+            " one changed rows in its window; cancel one of them unless both are intended"
         )

@@ -48,27 +48,27 @@ class Wait:
 
 
 _IMAGE = Wait(
-    "its image cannot be pulled",
+    "the image cannot be pulled",
     BROKEN_LIMIT,
     "Correct the image of the SparkApplication or of spec.overrides, or its pull Secret.",
     needs_person=True,
 )
 _CONFIG = Wait(
-    "a Secret or ConfigMap that its pod refers to is missing",
+    "a Secret or ConfigMap that the pod refers to is missing",
     BROKEN_LIMIT,
     "Create it; the pod then starts automatically.",
     needs_person=True,
 )
 _CONTAINER = Wait(
-    "its container cannot be created",
+    "the container cannot be created",
     BROKEN_LIMIT,
-    "Look at the pod's Events with kubectl describe pod.",
+    "Check the pod's Events with kubectl describe pod.",
     needs_person=True,
 )
 _QUEUED = Wait(
-    "it is held back, for example by a queue that has not admitted it yet",
+    "the SparkApplication is held back, for example by a queue that has not admitted it yet",
     None,
-    "Look at the queue.",
+    "Check the queue.",
 )
 _WAITS = {
     "ErrImagePull": _IMAGE,
@@ -83,26 +83,26 @@ _WAITS = {
     "Suspended": _QUEUED,
     "SchedulingGated": _QUEUED,
     "NotSubmitted": Wait(
-        "no Spark operator has picked it up",
+        "no Spark operator has picked up the SparkApplication",
         UNTAKEN_LIMIT,
-        "Is the Spark operator running, and does it watch this namespace?",
+        "Check that the Spark operator is running and watches this namespace.",
     ),
     "Submitted": Wait(
-        "it is submitted but has no driver pod",
+        "the SparkApplication was submitted but has no driver pod",
         SUBMITTED_LIMIT,
-        "Look at the log of the Spark operator.",
+        "Check the log of the Spark operator.",
     ),
     "Unschedulable": Wait(
-        "no node has room for its pod",
+        "no node has room for the pod",
         UNSCHEDULED_LIMIT,
-        "Add nodes, or lower spec.overrides.driver; tolerations and node selectors come from the"
-        " SparkApplication.",
+        "Add nodes, or lower cores and memory in spec.overrides.driver; tolerations and node"
+        " selectors come from the SparkApplication.",
     ),
 }
 _OTHER = Wait(
-    "its pod is being started",
+    "the pod is starting",
     STARTING_LIMIT,
-    "Look at the pod's Events with kubectl describe pod.",
+    "Check the pod's Events with kubectl describe pod.",
 )
 
 

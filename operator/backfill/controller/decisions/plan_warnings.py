@@ -24,12 +24,13 @@ def remarks(spec: BackfillSpec, header: PlanHeader, *, one_process: bool) -> Ite
         *(_idle_on_this_machine(spec) if one_process else _idle_on_a_cluster(spec)),
     ]
     if idle:
-        yield f"without effect {'on this machine' if one_process else 'here'}: {', '.join(idle)}"
+        where = "on this machine" if one_process else "here"
+        yield f"these fields have no effect {where}: {', '.join(idle)}"
     yield from _read_twice(spec)
     if spec.hand_off is not None and spec.ignored_queries:
         yield (
-            "spec.ignoredQueries: the live application starts them without state; hand over all of"
-            " its queries in one Backfill, unless they need none"
+            "spec.ignoredQueries: the live application starts these queries without state; hand"
+            " over all queries of the application in one Backfill, unless these need no state"
         )
     if any(output.publish.mode is PublishMode.REPLACE for output in spec.outputs):
         for source in header.sources:
@@ -49,7 +50,7 @@ def _idle_anywhere(spec: BackfillSpec) -> Iterator[str]:
 def _idle_of_a_hand_off(spec: BackfillSpec) -> Iterator[str]:
     wanted = spec.hand_off
     if wanted is not None and wanted.starting_timestamp_margin is not None and not _by_time(spec):
-        yield "spec.handOff.startingTimestampMargin with Kafka offsets of all sources"
+        yield "spec.handOff.startingTimestampMargin when all sources have Kafka offsets"
     if wanted is not None and wanted.start == "Prepare":
         defaults = type(wanted)(to=wanted.to)
         for name in ("name", "overrides", "max_lag"):
@@ -73,8 +74,8 @@ def _read_twice(spec: BackfillSpec) -> Iterator[str]:
     yield (
         f"{'sources' if several else 'source'} {', '.join(by_time)}: live traffic continues with"
         f" records up to {format_duration(margin)} older than the newest"
-        f" row{' of each' if several else ''}; queries must drop duplicates, and older records that"
-        " the table does not have are lost"
+        f" row{' of each' if several else ''}; queries must drop duplicates, and older records"
+        " that are missing from the table are lost"
     )
 
 
@@ -118,8 +119,8 @@ def _gap(source: SourceTotals, header: PlanHeader) -> Iterator[str]:
     if (last - first) * _GAP >= end_us - start_us:
         stretch = f"[{format_time(from_us(first))}, {format_time(from_us(last))})"
         yield (
-            f"source {source.name} has no rows in {stretch}: Replace deletes the results that"
-            " depend on them, and writes no new ones"
+            f"source {source.name} has no rows in {stretch}: Replace deletes existing results that"
+            " depend on such rows and writes no new ones"
         )
 
 

@@ -147,7 +147,7 @@ def _record_failure(draft: Draft, error: Exception | None) -> None:
 
 def _record(draft: Draft, result: object, observed: Observed) -> None:
     if not isinstance(result, PlanResult):
-        raise TypeError(f"a plan job gave {type(result).__name__}")
+        raise TypeError(f"a plan job returned {type(result).__name__}")
     header, spec = result.header, observed.backfill.spec
     draft.set(
         plan_id=header.plan_id,
@@ -173,7 +173,7 @@ def _hand_off(spec: BackfillSpec, header: PlanHeader) -> HandOffStatus | None:
     if spec.hand_off is None or spec.hand_off.max_distance is None:
         return HandOffStatus(history_end=end)
     if header.steps == 1:  # if no step is released, Spark commits an empty batch
-        why = "it is read in one step, which cannot be held back"
+        why = "the plan has a single step, which cannot be held back"
         return HandOffStatus(history_end=end, complete_because=why)
     return HandOffStatus(history_end=end, growing=True)
 

@@ -76,12 +76,12 @@ def _waits(observed: Observed, draft: Draft, outputs: list[Output]) -> str:
     ]
     late = draft.status.progress.rows_dropped_late
     if late and any(output.publish.mode.takes_rows_away for output in outputs):
-        losses.append(f"{count(late, 'row')} dropped as late, which are missing from the results")
+        losses.append(f"{count(late, 'row')} dropped as late and missing from the results")
     how = (
         ""
         if observed.policy.screen
-        else f"Look at the branches in status.outputs, then run: {draft.kubectl('approve')}"
-        f"\nTo drop the result: {draft.kubectl('reject')} --reason ..."
+        else f"Check the branches listed in status.outputs, then run: {draft.kubectl('approve')}\n"
+        f"To drop the result: {draft.kubectl('reject')} --reason ..."
     )
     return "\n".join(filter(None, (what, *_warned(observed, draft, outputs), *losses, how)))
 
@@ -110,11 +110,11 @@ def _to_publish(observed: Observed, draft: Draft) -> list[Output]:
 
 
 def _stays(outputs: tuple[OutputStatus, ...]) -> str:
-    branches = ", ".join(f"{output.table} branch {output.branch}" for output in outputs)
+    branches = ", ".join(f"branch {output.branch} of {output.table}" for output in outputs)
     return (
         f"the result stays in {branches}"
         if branches
-        else "spec.outputs names no table: there is nothing to publish"
+        else "spec.outputs contains no table, so there is nothing to publish"
     )
 
 

@@ -39,7 +39,7 @@ def _record(draft: Draft, result: object, window: Window) -> None:
     A person who approves the result must know that before it is published.
     """
     if not isinstance(result, SettleResult):
-        raise TypeError(f"a settle job gave {type(result).__name__}")
+        raise TypeError(f"a settle job returned {type(result).__name__}")
     draft.set(
         outputs=tuple(
             _counted(output, result.totals[output.name]) for output in draft.status.outputs

@@ -96,7 +96,7 @@ def _in_words(observed: Observed, draft: Draft) -> str:
     kept = (
         "everything committed so far is kept"
         if backfill.status.attempts
-        else "it is planned, and nothing was started"
+        else "the plan is ready, and no attempt has started"
     )
     resume = (
         ""

@@ -64,9 +64,9 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if not landlock_version():
         _LOG.warning(
-            "this node's kernel has no Landlock: a job that was made to run foreign code could"
-            " interfere with other jobs in this container; let namespaces that are not trusted plan"
-            " in pods (planning.runIn: Pod)"
+            "this node's kernel has no Landlock: a job that is made to run foreign code could"
+            " interfere with other jobs in this container; make namespaces that are not trusted"
+            " plan in pods (planning.runIn: Pod)"
         )
     with connect(path) as operator:
         _LOG.info("connected to the operator")

@@ -311,8 +311,8 @@ class PooledJobs:
                 return False
             if time.monotonic() > deadline:
                 raise BackfillError(
-                    f"the operator's container for jobs has not started in {PLACE_SECONDS:,.0f} s; "
-                    "look at the operator's pods with kubectl describe"
+                    f"the operator's container for jobs has not started in {PLACE_SECONDS:,.0f} s;"
+                    " check the operator's pods with kubectl describe"
                 )
         return self._record(run, state)
 
@@ -333,11 +333,13 @@ class PooledJobs:
                     return failed(state, self._too_large(run.job))
                 if time.monotonic() > deadline:
                     return failed(
-                        state, self._too_long(run.job, self._pool.longest_seconds, "has not ended")
+                        state,
+                        self._too_long(run.job, self._pool.longest_seconds, "has not finished"),
                     )
                 if watch.idle_seconds > self._pool.idle_seconds:
                     return failed(
-                        state, self._too_long(run.job, self._pool.idle_seconds, "has done nothing")
+                        state,
+                        self._too_long(run.job, self._pool.idle_seconds, "has made no progress"),
                     )
                 if message is not None:
                     state, unlogged = with_message(state, message, "the operator's log"), True

@@ -315,7 +315,7 @@ class JobProcess:
         if how is None:
             self.kill()
             how = self._process.ended(_LAST_SECONDS) or "the reason is unknown"
-        return ProcessDied(f"the process that did the job ended unexpectedly ({how})")
+        return ProcessDied(f"the process of the job ended unexpectedly ({how})")
 
 
 def _popen(

@@ -111,7 +111,9 @@ class LocalBackend:
                 start_new_session=True,
             )
         self._children[launch.attempt] = child
-        driver = process(child.pid) or ProcessInfo(child.pid, child.pid, started="ended at once")
+        driver = process(child.pid) or ProcessInfo(
+            child.pid, child.pid, started="ended immediately"
+        )
         replace_file(directory / _IDENTITY, json.dumps(asdict(driver)).encode())
 
     def observe(self, attempt: int) -> DriverState:

@@ -28,7 +28,7 @@ def find_java(environment: Mapping[str, str]) -> Path | Problem:
             seen.append(f"{home} is Java {version}")
     found = f" ({', '.join(seen)})" if seen else ""
     fix = "install one (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to it"
-    return Problem("", f"Spark needs Java {LEAST_VERSION} or newer, and none was found{found}", fix)
+    return Problem("", f"Spark needs Java {LEAST_VERSION} or newer, but none was found{found}", fix)
 
 
 @cache

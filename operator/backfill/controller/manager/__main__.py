@@ -23,9 +23,9 @@ def main() -> int:
     configure(settings.log_format, settings.log_level)
     if settings.jobs_socket is None and not landlock_version():
         logging.getLogger(__name__).warning(
-            "this node's kernel has no Landlock: jobs in the operator could read its files if they"
-            " were made to run foreign code; let namespaces that are not trusted plan in pods"
-            " (planning.runIn: Pod)"
+            "this node's kernel has no Landlock: a job in the operator that is made to run"
+            " foreign code could read the operator's files; make namespaces that are not trusted"
+            " plan in pods (planning.runIn: Pod)"
         )
     try:
         return Operator(settings).run()

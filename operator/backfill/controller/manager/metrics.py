@@ -37,11 +37,11 @@ class Metrics:
             **named,
         )
         self._depth = Gauge(
-            "queue_depth", "Backfills that are due and wait for a reconcile", **named
+            "queue_depth", "Backfills that are due and waiting for a reconcile", **named
         )
         self._waited = Histogram(
             "queue_latency_seconds",
-            "How long a Backfill waited for a reconcile",
+            "Time that a Backfill waited for a reconcile",
             buckets=_RECONCILE_SECONDS,
             **named,
         )
@@ -62,7 +62,7 @@ class Metrics:
         )
         self._job_waited = Histogram(
             "job_wait_seconds",
-            "How long a job waited for a free place and its pod",
+            "Time that a job waited for a free place and for its pod",
             ["kind"],
             buckets=_JOB_SECONDS,
             **named,
@@ -80,12 +80,12 @@ class Metrics:
                 ("rows_dropped_late", "Rows that the application dropped as late"),
                 (
                     "rows_arrived_late",
-                    "Rows of batch jobs that a stream would have dropped as late",
+                    "Rows read by batch jobs that a stream would have dropped as late",
                 ),
-                ("lag_seconds", "From the global watermark to the end of the window"),
-                ("live_lag_seconds", "How far the live application is behind Kafka"),
-                ("executors", "Executors at work"),
-                ("executor_target", "Executors wanted"),
+                ("lag_seconds", "Time from the global watermark to the end of the window"),
+                ("live_lag_seconds", "Time by which the live application is behind Kafka"),
+                ("executors", "Executors that are running"),
+                ("executor_target", "Desired number of executors"),
             )
         }
         self._shown: set[Key] = set()

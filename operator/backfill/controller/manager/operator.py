@@ -161,7 +161,7 @@ class Operator:
         self._relisting.keep_on(self._stop, self._watching.restart)
 
     def _lead(self) -> int:
-        _LOG.info("%s leads", self._settings.identity)
+        _LOG.info("%s is now the leader", self._settings.identity)
         self._metrics.leading(True)
         threading.Thread(
             target=self._elector.keep, args=(self._stop,), name="lease", daemon=True
@@ -187,7 +187,9 @@ class Operator:
         self._pool.close()
         self._elector.release()
         self._metrics.leading(False)
-        _LOG.info("%s has finished its reconciles and no longer leads", self._settings.identity)
+        _LOG.info(
+            "%s has finished its reconciles and is no longer the leader", self._settings.identity
+        )
 
     def _known(self) -> list[Key]:
         return self._caches.backfills.keys()

@@ -149,7 +149,7 @@ def _networks(text: str) -> tuple[Network, ...]:
 def _one_of(words: Sequence[str]) -> Callable[[str], str]:
     def word(text: str) -> str:
         if text not in words:
-            raise argparse.ArgumentTypeError(f"{text} is none of {', '.join(words)}")
+            raise argparse.ArgumentTypeError(f"{text} is not one of {', '.join(words)}")
         return text
 
     return word
@@ -188,9 +188,9 @@ _BACKFILLS: tuple[_Option, ...] = (
         _location,
         None,
         (
-            "location below which each namespace has its own part, LOCATION/NAMESPACE. Backfills"
-            " that are planned in the operator must have their workspace, and the location of every"
-            " output, in the part of their namespace (default: anywhere)"
+            "location below which each namespace has its own part, LOCATION/NAMESPACE. The"
+            " workspace of a Backfill that is planned in the operator, and the locations of its"
+            " outputs, must be within its namespace's part (default: anywhere)"
         ),
     ),
     (
@@ -275,8 +275,8 @@ _JOBS: tuple[_Option, ...] = (
         _at_least(1, int),
         "10",
         (
-            "maximum number of concurrent jobs in pods (planning.runIn: Pod), over all namespaces;"
-            " further jobs wait"
+            "maximum number of concurrent jobs in pods (planning.runIn: Pod), across all"
+            " namespaces; further jobs wait"
         ),
     ),
 )
@@ -292,7 +292,7 @@ _PROCESS: tuple[_Option, ...] = (
         "--metrics-port",
         _at_least(0, int),
         "8080",
-        "port of /metrics, which may be that of --health-port; 0 disables it",
+        "port of /metrics, which may be the same as --health-port; 0 disables it",
     ),
     ("--health-port", _at_least(0, int), "8081", "port of /healthz and /readyz; 0 disables it"),
     (

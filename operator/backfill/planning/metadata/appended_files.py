@@ -60,7 +60,7 @@ def appends(table: Table, changes: tuple[Snapshot, ...]) -> tuple[Snapshot, ...]
         stated = each.summary.additional_properties.get(_ADDED, "0")
         if str(listed) != stated:
             raise NotExtended(
-                f"snapshot {each.snapshot_id} of {'.'.join(table.name())} says that it has added"
+                f"snapshot {each.snapshot_id} of {'.'.join(table.name())} claims to have added"
                 f" {stated} rows, but its metadata lists {listed}"
             )
     return tuple(found)

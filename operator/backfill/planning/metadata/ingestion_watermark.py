@@ -64,8 +64,9 @@ def ingested(
             if through_us is None:
                 unit = properties[name]
                 return None, (
-                    f"property {name} of snapshot {ancestor.snapshot_id} is {summary[name][:64]!r},"
-                    f" which is no {'time in ISO 8601' if unit is None else f'number of {unit}'}"
+                    f"property {name} of snapshot {ancestor.snapshot_id} is"
+                    f" {summary[name][:64]!r}, which is not a"
+                    f" {'time in ISO 8601' if unit is None else f'number of {unit}'}"
                 )
             # what arrives later than a snapshot cannot be in it
             through_us = min(through_us, ancestor.timestamp_ms * 1000)
@@ -75,8 +76,8 @@ def ingested(
         silent = len(connectors - found.keys())
         if silent:
             return None, (
-                f"{silent} of {len(connectors)} Kafka connectors that have written the snapshots"
-                " that are kept do not record how far they got"
+                f"{silent} of {len(connectors)} Kafka connectors that wrote the retained snapshots"
+                " do not record how far they got"
             )
         last = min(found.values(), key=lambda each: each.through_us)
         return Ingested(last.through_us, last.property, last.newer_rows, several=True), ""
@@ -85,7 +86,7 @@ def ingested(
     if named is None:
         return None, ""
     return None, (
-        f"none of the last {looked_at} snapshots, which are those that have not expired, has the"
+        f"none of the last {looked_at} snapshots, the only ones that have not expired, has the"
         f" property {named}"
     )
 

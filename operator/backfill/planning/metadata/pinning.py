@@ -118,7 +118,11 @@ def check_pinned(catalogs: Catalogs, source: SourceInput | StaticInput, field: s
                 f"snapshot {source.snapshot_id} of {source.table},"
                 " which the plan reads, has expired",
                 "start a new Backfill"
-                + (", with snapshot.protect: true to hold its snapshot" if is_source else ""),
+                + (
+                    ", with snapshot.protect: true to keep its snapshot from expiring"
+                    if is_source
+                    else ""
+                ),
             )
         )
 
@@ -133,8 +137,8 @@ def _pin_snapshot(
             Problem(
                 f"{field}.table",
                 f"table {name} has no snapshot: nothing was ever written to it",
-                "name the table that has the rows; if it is meant to be empty, commit an append"
-                " without rows to it",
+                "use the table that contains the rows; if this table is meant to be empty, commit"
+                " an append without rows to it",
             )
         )
     if wish.id is not None:
@@ -160,12 +164,15 @@ def _pin_snapshot(
         )
     found = table.snapshot_by_id(log[place].snapshot_id)
     if found is None:
-        what = f"snapshot {log[place].snapshot_id}, current in {name} at {moment}, has expired"
+        what = (
+            f"snapshot {log[place].snapshot_id}, which was current in {name} at {moment}, has"
+            " expired"
+        )
         return _no_snapshot(table, wish, snapshot_field, what)
     if place + 1 < len(log) and not _follows(table, log[place + 1].snapshot_id, found):
         what = (
-            f"the snapshot current in {name} at {moment} is unknown: after snapshot"
-            f" {found.snapshot_id}, snapshots have expired or were rolled back"
+            f"the snapshot that was current in {name} at {moment} is unknown: snapshots after"
+            f" {found.snapshot_id} have expired or were rolled back"
         )
         return _no_snapshot(table, wish, snapshot_field, what)
     return found
@@ -192,10 +199,10 @@ def _no_snapshot(table: Table, wish: SnapshotRef, field: str, message: str) -> S
     kept = sorted(table.snapshots(), key=lambda snapshot: snapshot.timestamp_ms)
     oldest, newest = kept[0], kept[-1]
     fix = (
-        f"choose one of the {len(kept)} that are kept, from"
+        f"choose one of the {len(kept)} retained snapshots, from"
         f" {describe_us(oldest.timestamp_ms * 1000)} (id {oldest.snapshot_id}) to"
-        f" {describe_us(newest.timestamp_ms * 1000)} (id {newest.snapshot_id}), or leave it"
-        " out for the current one"
+        f" {describe_us(newest.timestamp_ms * 1000)} (id {newest.snapshot_id}), or omit the field"
+        " to use the current snapshot"
     )
     key = "id" if wish.id is not None else "asOf"
     raise InvalidPlanInput(Problem(f"{field}.{key}", message, fix))
@@ -240,7 +247,7 @@ def _timestamp_field(
             Problem(
                 f"{field}.timestampUnit",
                 f"{is_a}, which has its own unit",
-                "leave timestampUnit out",
+                "omit timestampUnit",
             )
         )
     if _is_repeated(schema, found.field_id):
@@ -282,5 +289,5 @@ def _is_repeated(schema: Schema, field_id: int) -> bool:
 
 
 def _repeated(column: str, source: Source, where: str) -> Problem:
-    message = f"column {column} of {source.table} is within a list or map"
-    return Problem(where, message, "name a column outside of lists and maps")
+    message = f"column {column} of {source.table} is inside a list or map"
+    return Problem(where, message, "use a column that is not inside a list or map")

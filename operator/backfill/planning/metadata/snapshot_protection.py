@@ -39,8 +39,11 @@ def protect(source: SourceInput, tag: str, field: str) -> None:
             )
             raise InvalidPlanInput(Problem(f"{field}.snapshot.protect", message, fix)) from error
         return
-    message = f"the snapshot of {source.table} cannot be tagged: other commits came first each time"
-    raise InvalidPlanInput(Problem(f"{field}.snapshot.protect", message, "try again"))
+    message = (
+        f"the snapshot of {source.table} cannot be tagged: every attempt conflicted with another"
+        " commit"
+    )
+    raise InvalidPlanInput(Problem(f"{field}.snapshot.protect", message, "retry"))
 
 
 def unprotect(table_names: Iterable[str], tag_prefix: str) -> None:
@@ -61,8 +64,8 @@ def unprotect(table_names: Iterable[str], tag_prefix: str) -> None:
                 break
         else:
             raise BackfillError(
-                f"the tags {tag_prefix}* of {name} cannot be removed: other commits came first each"
-                " time"
+                f"the tags {tag_prefix}* of {name} cannot be removed: every attempt conflicted"
+                " with another commit"
             )
 
 

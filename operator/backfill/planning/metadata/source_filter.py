@@ -88,27 +88,32 @@ def _problems(
         expression = make()
     except ParseException as error:
         fix = (
-            "write it like region == 'us-east-1' and level in (1, 2), and quote unusual column"
+            "use a form such as region == 'us-east-1' and level in (1, 2), and quote unusual column"
             ' names, as in "data-center"'
         )
         return [
             Problem(
                 where,
-                f"{text!r} is not a filter PyIceberg can parse, from character {error.column} on",
+                f"{text!r} is not a filter that PyIceberg can parse: syntax error at character"
+                f" {error.column}",
                 fix,
             )
         ]
     except (ValueError, TypeError) as error:
         return [
             Problem(
-                where, f"{text!r} is not a filter: {error}", "write it like region == 'us-east-1'"
+                where,
+                f"{text!r} is not a filter: {error}",
+                "use a form such as region == 'us-east-1'",
             )
         ]
     try:
         bind(schema, rewrite_not(expression), case_sensitive=True)
     except (ValueError, TypeError) as error:
         return [
-            Problem(where, f"{text!r} does not fit table {table}: {error}", _columns(text, schema))
+            Problem(
+                where, f"{text!r} is not valid for table {table}: {error}", _columns(text, schema)
+            )
         ]
     return []
 
@@ -131,4 +136,4 @@ def _columns(text: str, schema: Schema) -> str:
         return f"did you mean {' and '.join(near)}?"
     types = {name: schema.find_type(name) for name in sorted(names)[:20]}
     shown = (f"{name} ({kind})" if kind.is_primitive else name for name, kind in types.items())
-    return f"its columns are: {', '.join(shown)}"
+    return f"the table's columns are: {', '.join(shown)}"

@@ -103,7 +103,9 @@ class Agent(threading.Thread):
     def _turn(self) -> None:
         spec = self._assignment()
         if not self._run.stopping.is_set() and self._controller.gone():
-            _log.warning("nobody reads the reports any longer; stopping after the released steps")
+            _log.warning(
+                "no controller has read the reports for a while; stopping after the released steps"
+            )
             self._run.stopping.set()
         if spec is not None:
             if spec.stop:
@@ -121,7 +123,7 @@ class Agent(threading.Thread):
             return None
         if spec.attempt > settings.attempt:
             _log.error(
-                "attempt %s is running; this one, attempt %s, ends now",
+                "attempt %s is running; ending this one, attempt %s",
                 spec.attempt,
                 settings.attempt,
             )
@@ -172,7 +174,9 @@ class Agent(threading.Thread):
                     continue
                 error = query.handle.exception()
             except (Py4JError, OSError) as gone:
-                self._run.end(failed(f"Spark is gone: {type(gone).__name__}", gone))
+                self._run.end(
+                    failed(f"the connection to Spark was lost: {type(gone).__name__}", gone)
+                )
                 return True
             if not self._started_again(query, error):
                 self._run.end(_outcome_of(query.name, error))

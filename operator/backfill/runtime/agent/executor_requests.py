@@ -92,7 +92,7 @@ def _request(context: Any, total: int) -> None:
 def _decommission(context: Any, executors: list[str]) -> None:
     jvm = context._jvm
     why = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo(
-        "fewer executors are wanted", jvm.scala.Option.empty()
+        "fewer executors are needed", jvm.scala.Option.empty()
     )
     named = context._gateway.new_array(jvm.scala.Tuple2, len(executors))
     for index, executor in enumerate(executors):

@@ -98,7 +98,7 @@ class KubernetesChannel:
         self._read_first()
         if self._seen.gone:
             raise BackfillError(
-                f"the SplitAssignment {self._name} belongs to another Backfill of this name"
+                f"the SplitAssignment {self._name} belongs to another Backfill with this name"
             )
         self._last_status = self._seen.status
         for thread in self._threads:

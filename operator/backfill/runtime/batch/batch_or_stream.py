@@ -22,7 +22,7 @@ from backfill.runtime.batch.time_reach import Bounded, Unbounded
 from backfill.runtime.catalyst import analyzed, kind_of, nodes_of
 
 _STRICT = "ordering.policy Strict requires rows in the order of their offsets"
-_BEGUN = "an earlier attempt began to run it as a stream"
+_BEGUN = "an earlier attempt started it in Streaming execution"
 _CHANGING: dict[Holds, ChangingMode] = {"Changes": "update", "Result": "complete"}
 _CHANGE_ROWS = ("Aggregate", "Distinct", "WithState")
 """What names of nodes contain that may give rows again: aggregations, also that of ``SELECT
@@ -157,7 +157,7 @@ def _why_uncertain(frame: DataFrame, found: Bounded, header: PlanHeader) -> str:
         return ""
     return "; ".join(
         f"{node} before the watermark of {source} hides when its rows arrived, so batch jobs could"
-        " lose late ones unnoticed"
+        " lose late rows unnoticed"
         for source, node in sorted(hiding_nodes(analyzed(frame)).items())
     )
 
@@ -166,10 +166,10 @@ def _no_keys(target: SpanOutput, output_mode: str, reason: str) -> UnsupportedPr
     return UnsupportedProgram(
         Problem(
             "spec.outputs",
-            f"the query {target.query} runs as a stream ({reason}), and output mode {output_mode}"
-            " writes a row again whenever it changes; without keys, it is unknown which rows of"
-            f" output {target.output.name} are versions of the same row",
-            f"name the columns that identify a row in keys of the output {target.output.name}",
+            f"the query {target.query} runs in Streaming execution ({reason}), and output mode"
+            f" {output_mode} writes a row again whenever it changes; without keys, it is unknown"
+            f" which rows of output {target.output.name} are versions of the same row",
+            f"list the columns that identify a row in keys of the output {target.output.name}",
         )
     )
 
@@ -178,8 +178,8 @@ def _refused(target: SpanOutput, reason: str) -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(
             "spec.execution",
-            f'"Batch" cannot run the query {target.query}: {reason}',
-            "write Streaming, or Auto",
+            f'"Batch" is not possible for the query {target.query}: {reason}',
+            "use Streaming or Auto",
         )
     )
 
@@ -195,6 +195,6 @@ def _changed(target: SpanOutput, reason: str) -> UnsupportedProgram:
             "",
             f"the query {target.query} has committed steps as batch jobs, but can no longer run"
             f" this way: {reason}",
-            "run the program that it began with, or create another Backfill",
+            "use the program version that the run started with, or create another Backfill",
         )
     )

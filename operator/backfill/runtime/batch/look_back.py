@@ -66,7 +66,7 @@ _JOINS = {
     "LeftSemi": "left semi",
     "RightOuter": "right outer",
 }
-_OWN_STATE = "keeps state of the program's own, whose extent is unknown"
+_OWN_STATE = "keeps user-defined state, whose extent in time is unknown"
 _WHOLE = "depends on all rows of the stream"
 _BY_ORDER = {"First", "Last"}
 """Aggregate functions that assume rows in the order in which they arrived."""
@@ -83,7 +83,7 @@ _REASONS = {
     "Tail": _WHOLE,
     "TransformWithState": _OWN_STATE,
     "TransformWithStateInPySpark": _OWN_STATE,
-    "Window": "is a window function over rows, which time does not bound",
+    "Window": "is a window function over rows, which is not bounded by time",
 }
 
 
@@ -348,7 +348,7 @@ class _Analysis:
         if column is None:
             raise _Refused(
                 "results of the query depend on more than one row, and its output has no"
-                " timestampColumn to say which ones"
+                " timestampColumn that shows which ones"
             )
         times = self._times_of_result(plan, rows, column)
         return Bounded(
@@ -442,10 +442,10 @@ class _Analysis:
             if open_ones & (left | right):
                 return (
                     f"the {kind} join of {self._names(left)} with {self._names(right)} does not"
-                    " bound how far apart in event time their rows may be, in both directions"
+                    " limit, in both directions, how far apart in event time their rows may be"
                 )
         sources = self._names(rows.reads)
-        return f"it is unknown how {what} follows from the event times of {sources}"
+        return f"it is unknown how {what} depends on the event times of {sources}"
 
     def _names(self, leaves: Iterable[int]) -> str:
         return " and ".join(sorted({self._leaves[leaf].source for leaf in leaves}))
@@ -480,7 +480,9 @@ class _Analysis:
             (each for each in (*(rows.impure for rows in streams), impure) if each), ""
         )
         if rows.impure and rows.stateful and self._is_state(kind, below):
-            raise _Refused(f"{rows.impure} is below or within {kind}, whose results would vary")
+            raise _Refused(
+                f"{rows.impure} is below or within {kind}, so the results of {kind} would vary"
+            )
         return rows
 
     def _is_state(self, kind: str, below: list[_Rows | None]) -> bool:
@@ -506,9 +508,7 @@ class _Analysis:
                 return self._aggregate(node, child)
             case "Distinct":
                 if any(map(is_session_window, elements(node.output()))):
-                    raise _Refused(
-                        "DISTINCT of session windows merges them, however many there are"
-                    )
+                    raise _Refused("DISTINCT of session windows merges any number of them")
                 return self._deduplicate(child, elements(node.output()), "DISTINCT")
             case "Deduplicate":
                 return self._deduplicate(child, elements(node.keys()), "dropDuplicates")
@@ -654,14 +654,14 @@ class _Analysis:
             if times or not all(self._leaves[leaf].timed for leaf in child.reads):
                 raise _Refused(self._why_unknown(child, times, f"what Aggregate groups by ({by})"))
             raise _Refused(
-                f"Aggregate groups by {by}, and no window or other time bounds its groups"
+                f"Aggregate groups by {by}, and no time window or other time limits its groups"
             )
         columns = elements(node.aggregateExpressions())
         for each in (each for column in columns for each in all_expressions(column)):
             if kind_of(each) in _BY_ORDER:
                 raise _Refused(
-                    f"{each.sql()} depends on the order of rows, which batch jobs do not keep"
-                    " (min_by and max_by with a time, or any_value, do not)"
+                    f"{each.sql()} depends on the order of rows, which batch jobs do not preserve"
+                    " (use min_by or max_by with a time, or any_value)"
                 )
         session = session_window(node)
         inner = child if session is None else self._sessions(child, session)
@@ -686,7 +686,9 @@ class _Analysis:
             raise _Refused(self._why_unknown(rows, [start], "the start of a session window"))
         gap = rows.gap(start, end)
         if not gap.known or gap.ahead.sessions:
-            raise _Refused("the gap of a session window is neither a constant nor one of several")
+            raise _Refused(
+                "the gap of a session window is neither a constant nor one of several constants"
+            )
         longest = gap.ahead
         self._session_gap = max(self._session_gap or 0, int(longest.us))
         session_long = Extent(0, 1)
@@ -779,8 +781,8 @@ class _Analysis:
         for each in elements(node.keys()):
             if not self._is_orderable(each.dataType()):
                 raise _Refused(
-                    f"dropDuplicatesWithinWatermark is by {each.name()}, a"
-                    f" {each.dataType().typeName()}, which gives rows no order"
+                    f"dropDuplicatesWithinWatermark uses {each.name()}, a"
+                    f" {each.dataType().typeName()}, whose values have no order"
                 )
         keys = {id_of(each) for each in elements(node.keys())}
         times = {key: ranges for key, ranges in child.times.items() if key[0] in keys}
@@ -834,7 +836,7 @@ class _Analysis:
         rows = right if left is None else left
         if rows is None or kind not in (of_right if left is None else of_left):
             raise _Refused(
-                f"a {_JOINS[kind]} join gives rows of a table that no row of the stream matches"
+                f"a {_JOINS[kind]} join returns rows of a table that no row of the stream matches"
             )
         return replace(rows)
 

@@ -153,7 +153,7 @@ class OverlapCheck:
             if may_differ(strip, max(span.session_us, other.session_us)):
                 why = "rows arrived late"
             elif self._compared.lasting is Lasting.JOB:
-                why = "a table that each of them has read by itself may have changed"
+                why = "a table that each of them read separately may have changed"
             else:
                 raise self._differ(strip, other.span, span)
             _log.warning(
@@ -204,11 +204,11 @@ class OverlapCheck:
         return BatchResultsDiffer(
             Problem(
                 "spec.execution",
-                '"Batch" gives wrong results for the query {}: results from {} to {} differ'
+                '"Batch" produces wrong results for the query {}: results from {} to {} differ'
                 " between the two batch jobs that computed them{}".format(
                     self._query, *_in_words(strip), examples
                 ),
-                "write Streaming",
+                "use Streaming",
             )
         )
 

@@ -44,7 +44,7 @@ from backfill.runtime.sink import SinkSettings, SinkWriter
 _log = logging.getLogger(__name__)
 
 _HIDDEN = (
-    "when the rows of %s arrive, on which results of the query %s depend, is not known: they pass"
+    "it is unknown when the rows of %s arrive, on which results of the query %s depend: they pass"
     " %s before their watermark"
 )
 _PARTITIONS_OF_CORE, _MOST_PARTITIONS = 16, 1_024

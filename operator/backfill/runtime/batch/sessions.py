@@ -218,12 +218,16 @@ class SessionWatch:
             again = (max(longest_us, span.session_us), open_us) if read else (wider_us, None)
             self._again[span.steps.start] = again
         _log.info(
-            "the query %s: steps %s to %s are computed again, as a session is longer than %s: %s",
+            "the query %s: steps %s to %s are computed again, because a session is longer"
+            " than %s: %s",
             self._query.name,
             span.steps.start + 1,
             span.steps.stop,
             timedelta(microseconds=self._query.first_us if read else span.session_us),
-            f"results from {format_time(from_us(closed_us))} on are left open, as it may continue"
+            (
+                f"results from {format_time(from_us(closed_us))} on are left open, because the"
+                " session may continue"
+            )
             if read
             else f"rows are read for sessions of up to {timedelta(microseconds=wider_us)}",
         )

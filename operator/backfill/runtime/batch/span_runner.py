@@ -210,7 +210,7 @@ class SpanRunner:
         except Exception as error:
             if self._stopped or not started_too_slowly(cause_of(error)):
                 raise
-            _log.warning("the query %s: trying once more: %s", self._query, cause_of(error))
+            _log.warning("the query %s: retrying once: %s", self._query, cause_of(error))
         return work()
 
     def _report(self, span: Span, began_us: int, late_rows: int) -> None:

@@ -62,7 +62,11 @@ def without_json(plan: JavaObject, spark: SparkSession) -> JavaObject:
     try:
         return _Straight(spark).whole(plan)
     except Exception:
-        _log.warning("the JSON text of records is written and parsed again", exc_info=True)
+        _log.warning(
+            "the JSON text of records could not be skipped: it is written and parsed again, which"
+            " takes longer",
+            exc_info=True,
+        )
         return plan
 
 

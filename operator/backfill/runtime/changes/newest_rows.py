@@ -174,7 +174,7 @@ def _not_unique(
             f"spec.outputs[{place}].keys",
             f"{what} {', '.join(output.keys)}, such as {example} ({rows:,} too many), so it is"
             " unknown which of them is the newest",
-            "name all columns that identify a row of the program, in a new Backfill",
+            "create a new Backfill in which these keys include all columns that identify a row",
         )
     )
 

@@ -11,7 +11,7 @@ _FEW = Fraction(1, 20)
 """Of rows of one kind that are less than this, it is not said where they are."""
 _THE = {"production": "production", "reference": "the reference"}
 _WRITER = {"production": "production", "reference": "what wrote the reference"}
-_CHECK_SOURCES = "check whether the sources still hold all events of"
+_CHECK_SOURCES = "check whether the sources still contain all events of"
 _WITHOUT_LATE = {
     "production": "production probably does not",
     "reference": "the reference does not if a stream wrote it",
@@ -89,7 +89,7 @@ def _twice(document: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
                 )
         elif repeated:
             equal = "is equal to a row" if repeated == 1 else "are equal to rows"
-            check = "the sources hold events" if of == "result" else "rows were written"
+            check = "the sources contain events" if of == "result" else "rows were written"
             yield (
                 f"{these[0].upper()}{these[1:]} {equal} that both have{times}: check whether"
                 f" {check} twice.",
@@ -111,20 +111,20 @@ def _nothing_in_common(document: Mapping[str, Any]) -> list[str]:
         return []
     if document["validate"].get("keys"):
         return [
-            f"No row of the result has the keys of a row of {the}: check that no key is different"
-            " in every run, such as a random ID, and that both have times of the same zone."
+            f"No row of the result has the keys of a row of {the}: check that no key differs from"
+            " run to run, such as a random ID, and that both use the same time zone."
         ]
     return [
-        f"No row of the result is equal to one of {the}: if a column is different in every run,"
-        " such as the time of writing, add it to validate.ignore."
+        f"No row of the result is equal to one of {the}: if a column differs from run to run, such"
+        " as the time of writing, add it to validate.ignore."
     ]
 
 
 def _by_clock(document: Mapping[str, Any], left: Mapping[str, int]) -> Iterator[str]:
     if document["byClock"] and _apart(left):
         yield (
-            f"The query has {document['byClock']}, which is the time of this run and not that of"
-            " the events, so that rows may be missing or different."
+            f"The query uses {document['byClock']}, which follows the time of this run instead of"
+            " the time of the events, so rows may be missing or different."
         )
 
 
@@ -133,13 +133,13 @@ def _lacks_input(document: Mapping[str, Any], left: Mapping[str, int]) -> Iterat
     if not left["different"] + left["missing"]:
         return
     for missing in document["missingInput"]:
-        yield f"Input is missing, so that the result may lack rows. {missing}."
+        yield f"Input is missing, so the result may lack rows. {missing}."
     late = document["rowsDroppedLate"]
     if late:
         it = "it" if late == 1 else "them"
         yield (
-            f"The application's watermark dropped {count(late, 'row')} as late in this run, and the"
-            f" result may lack what follows from {it}. If {_WRITER[side_key(document)]} did not"
+            f"The application's watermark dropped {count(late, 'row')} as late in this run, so the"
+            f" result may lack rows that depend on {it}. If {_WRITER[side_key(document)]} did not"
             f" drop {it}, create a new Backfill with a smaller ordering.allowedLateness, or with"
             " ordering.policy: Exact."
         )
@@ -170,11 +170,11 @@ def _where(
         for part, which in parts:
             yield f"{_many(part, which)} {part.where}{_advice(part, document, known)}."
     elif left["missing"] and not left["different"] + left["extra"]:
-        yield f"All rows of the result are in {_THE[other]}, which has more{check}."
+        yield f"All rows of the result are in {_THE[other]}, which has more rows{check}."
     elif left["extra"] and not left["different"] + left["missing"]:
         yield (
-            f"All rows of {_THE[other]} are in the result, which has more: {_WRITER[other]} may"
-            " have dropped late events or missed some."
+            f"All rows of {_THE[other]} are in the result, which has more rows: {_WRITER[other]}"
+            " may have dropped late events or missed some."
         )
 
 
@@ -237,7 +237,7 @@ def _advice(part: Part, document: Mapping[str, Any], known: Sequence[str]) -> st
 def _of_the_edges(part: Part, document: Mapping[str, Any], known: Sequence[str]) -> str:
     extra = part.mostly("extra")
     if extra and not part.at_start:
-        whole = f"{side_in_words(document)} had all rows up to there when it was compared"
+        whole = f"{side_in_words(document)} had all rows up to that point when it was compared"
         return f": check whether {whole}"
     told = document["openAtEnd"]["results"]
     fields = ["window.warmUp"] * part.at_start
@@ -256,13 +256,13 @@ def _of_the_edges(part: Part, document: Mapping[str, Any], known: Sequence[str])
 def _of_the_input(document: Mapping[str, Any], left: Mapping[str, int]) -> Iterator[str]:
     """What else was seen in the input, and may be a cause."""
     for note in document["inputNotes"]:
-        yield f"Seen in the input, too: {note}."
+        yield f"Also seen in the input: {note}."
     late = document["rowsArrivedLate"]
     if late and left["extra"] + left["different"]:
         were, it = ("was", "it") if late == 1 else ("were", "them")
         yield (
-            f"{count(late, 'row')} of the input {were} so late that a stream drops {it}. The result"
-            f" has what follows from {it}, and {_WITHOUT_LATE[side_key(document)]}."
+            f"{count(late, 'row')} of the input {were} so late that a stream drops {it}. The"
+            f" result reflects {it}, and {_WITHOUT_LATE[side_key(document)]}."
         )
 
 
@@ -277,6 +277,6 @@ def _one_column(document: Mapping[str, Any]) -> Iterator[str]:
         and not any(pairs for _, pairs in columns[1:])
     ):
         yield (
-            f"All pairs that differ do so only in {columns[0][0]}. If it is not meant to be the"
-            " same, add it to validate.ignore, or give it a tolerance."
+            f"All pairs that differ do so only in {columns[0][0]}. If this column is not expected"
+            " to match, add it to validate.ignore or set a tolerance for it."
         )

@@ -201,7 +201,7 @@ def _pairs(document: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) ->
         for number, name in enumerate(apart):
             shown = "".join(_value(ours[key]) if number == 0 else "<td></td>" for key in keys)
             cut = ours[name] is not None and ours[name] == theirs[name]
-            where = '<br><span class="dim">after what is shown</span>' if cut else ""
+            where = '<br><span class="dim">differs after the part shown</span>' if cut else ""
             rows.append(
                 f'{shown}<td class="value apart">{_text(name)}{where}</td>'
                 f"{_value(ours[name])}{_value(theirs[name])}"

@@ -39,5 +39,5 @@ def lasting_refusals(
         if in_tasks and f" of {reference} cannot be read: " not in cause:
             raise
         message = cause if in_tasks else f"{reference} cannot be read: {cause}"
-        fix = "let the identity of the application read it, then try again"
+        fix = "grant the application's identity read access to it, then retry"
         raise BadInput(Problem(field, message, fix)) from error

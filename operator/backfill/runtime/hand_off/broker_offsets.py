@@ -71,7 +71,7 @@ def held_records(spark: SparkSession, options: Mapping[str, str], topic: Topic) 
             Problem(
                 topic.field,
                 "this image has no Kafka client for Spark",
-                "add the jars with which the application reads Kafka",
+                "add the JARs with which the application reads Kafka",
             )
         )
     properties = jvm.java.util.Properties()
@@ -172,15 +172,15 @@ def _problem(error: Py4JJavaError, topic: Topic) -> InvalidPlanInput:
             Problem(
                 topic.field,
                 f"Kafka has no topic {topic.name}",
-                "name the topic that the program reads",
+                "set the topic that the program reads",
             )
         )
     return InvalidPlanInput(
         Problem(
             topic.field,
-            f"Kafka does not say which records of topic {topic.name} it holds:"
+            f"it is unknown which records of topic {topic.name} Kafka has:"
             f" {first_line(Exception(str(cause.getMessage())))}",
-            "check that the driver reaches the brokers, and may describe the topic",
+            "check that the driver can reach the brokers and is allowed to describe the topic",
             may_pass=True,
         )
     )

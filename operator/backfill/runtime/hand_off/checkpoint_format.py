@@ -32,8 +32,8 @@ def last_batch(offsets: Iterable[str], commits: Iterable[str]) -> int:
     begun, committed = (_last(names) for names in (offsets, commits))
     if begun != committed or begun < 0:
         raise BackfillError(
-            f"the last batch of the checkpoint is {begun}, and the last committed one {committed};"
-            " another attempt commits it"
+            f"the last batch of the checkpoint is {begun}, but the last committed one is"
+            f" {committed}; the next attempt commits it"
         )
     return begun
 
@@ -91,11 +91,11 @@ def sources_of(entry: str, steps: int) -> list[str]:
             name, step = str(offset["source"]), int(offset["step"])
         except (ValueError, KeyError, TypeError):
             raise BackfillError(
-                f"the checkpoint has an offset that is not history's: {line}"
+                f"the checkpoint contains an offset that is not one of history: {line}"
             ) from None
         if step != steps + 1:
             raise BackfillError(
-                f"the checkpoint has read {count(step, 'step')} of {name}, and history has {steps}"
+                f"the checkpoint has read {count(step, 'step')} of {name}, but history has {steps}"
                 " and a flush"
             )
         names.append(name)

@@ -88,8 +88,8 @@ def check_absolute(placement: Placement) -> None:
                 "spec.handOff",
                 f"the checkpointLocation of the query {placement.name}, {placement.location}, is"
                 " relative, so the live application may look for it elsewhere",
-                "write it in full in the program, with scheme or from / on, such as s3a://bucket"
-                "/path",
+                "use an absolute location in the program, with a scheme or beginning with /, such"
+                " as s3a://bucket/path",
             )
         )
 
@@ -106,9 +106,9 @@ def check_outlives(placement: Placement, plan: str) -> None:
         raise UnsupportedProgram(
             Problem(
                 "spec.handOff",
-                f"the checkpoint location of the query {placement.name}, {placement.location}, is"
-                f" within the workspace of this Backfill, {workspace}, or around it, and what the"
-                " Backfill keeps there is removed with it",
+                f"the checkpoint location of the query {placement.name}, {placement.location},"
+                f" overlaps the workspace of this Backfill, {workspace}, whose content is removed"
+                " with the Backfill",
                 "give the query a checkpointLocation outside of the workspace",
             )
         )
@@ -161,8 +161,8 @@ def _own(target: Files, placement: Placement) -> Marker | None:
         if found is None or found.model_copy(update={"placed": None}) == placement.marker:
             return found
     handed = MARKER in names
-    who = ": another Backfill, or an earlier plan of this one, has put state there"
-    or_remove = ", or remove what is there if no application has started from it"
+    who = ": another Backfill, or an earlier plan of this one, has written state there"
+    or_remove = ", or remove the state there if no application has started from it"
     raise UnsupportedProgram(
         Problem(
             "spec.handOff",
@@ -199,7 +199,9 @@ def _copied(
     had = int(checkpoint_format.conf_of(entry)[checkpoint_format.SHUFFLE_PARTITIONS])
     wanted = placement.state_partitions or had
     if stateful and wanted != had:
-        _log.info("the state of %s is repartitioned from %s to %s", placement.name, had, wanted)
+        _log.info(
+            "repartitioning the state of %s from %s to %s partitions", placement.name, had, wanted
+        )
         with active(spark):
             spark._streamingCheckpointManager.repartition(placement.location, wanted)
         batch += 1
@@ -214,7 +216,7 @@ def _copied(
     read_back = offsets_in_log(spark, placement.location)
     if read_back != (batch, batch, lines):
         raise BackfillError(
-            f"Spark reads the offsets of {placement.location} as {read_back}, and"
+            f"Spark reads the offsets of {placement.location} as {read_back}, but"
             f" {(batch, batch, lines)} were written"
         )
     return HandOffQuery(

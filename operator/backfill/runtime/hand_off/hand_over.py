@@ -75,16 +75,17 @@ def check_query(run: Run, spark: SparkSession, query: ContinuedQuery) -> None:
                 Problem(
                     "spec.handOff",
                     f"the queries {other.name} and {query.name} have the checkpointLocations"
-                    f" {other.location} and {query.location}, which are the same or within another",
-                    "give each query one of its own, beside the others",
+                    f" {other.location} and {query.location}, which are the same or nested",
+                    "give each query its own location, outside of the others",
                 )
             )
     if query.writes_files:
         raise UnsupportedProgram(
             Problem(
                 "spec.handOff",
-                f"the query {query.name} writes files, and Spark's log of them begins with"
-                " micro-batch 0, while the live application continues after those of history",
+                f"the query {query.name} writes files, and Spark's log of files begins with"
+                " micro-batch 0, but the live application continues after the micro-batches of"
+                " history",
                 "write an Iceberg table, or write the files in foreachBatch",
             )
         )
@@ -92,9 +93,10 @@ def check_query(run: Run, spark: SparkSession, query: ContinuedQuery) -> None:
         raise UnsupportedProgram(
             Problem(
                 "spec.handOff.start",
-                f"is Deploy, and the query {query.name} ends by itself (trigger availableNow or"
-                " once), so the live application would not continue with live traffic",
-                "write Prepare, and start the application as usual once the state is there; or"
+                f"is Deploy, but the query {query.name} stops after the available input (trigger"
+                " availableNow or once), so the live application would not continue with live"
+                " traffic",
+                "use Prepare, and start the application as usual once its state is written; or"
                 " set another trigger in the program",
             )
         )
@@ -148,8 +150,8 @@ def _placement(settings: RuntimeSettings, query: ContinuedQuery) -> Placement:
         raise UnsupportedProgram(
             Problem(
                 "spec.handOff",
-                f"the query {query.name} has no checkpointLocation, so where its state goes is"
-                " unknown",
+                f"the query {query.name} has no checkpointLocation, so it is unknown where to"
+                " write its state",
                 "set the option checkpointLocation in the program, or give the query a name and set"
                 " spark.sql.streaming.checkpointLocation",
             )
@@ -175,8 +177,8 @@ def _check_format(spark: SparkSession) -> None:
             raise UnsupportedProgram(
                 Problem(
                     "spec.handOff",
-                    f"the application sets {name} to {given}, and offsets that Spark keeps in that"
-                    " form cannot be continued with those of Kafka",
+                    f"the application sets {name} to {given}, and offsets that Spark stores in"
+                    " that form cannot be continued with Kafka offsets",
                     f"leave it at {known}",
                 )
             )
@@ -197,7 +199,10 @@ def _check_repartition(spark: SparkSession, query: ContinuedQuery, placement: Pl
         return
     why = fix = ""
     if query.undivided:
-        why = "which aggregates without keys, or has a limit, and so has state in one partition"
+        why = (
+            "which aggregates without keys, or has a limit, and therefore keeps its state in one"
+            " partition"
+        )
     elif not provider.endswith(f".{_ROCKSDB}"):
         package, _, store = provider.rpartition(".")
         why = f"which is kept in {store}"
@@ -207,14 +212,14 @@ def _check_repartition(spark: SparkSession, query: ContinuedQuery, placement: Pl
             f"whose checkpointLocation {query.location} has characters, such as spaces, that are"
             " encoded in URIs"
         )
-        fix = "give the query a checkpointLocation without them"
+        fix = "give the query a checkpointLocation without such characters"
     if why:
         raise UnsupportedProgram(
             Problem(
                 "spec.handOff.statePartitions",
-                f"is {placement.state_partitions}, history runs with {had} partitions, and Spark"
-                f" cannot repartition the state of the query {query.name}, {why}",
-                f"leave statePartitions out{fix and ', or '}{fix}",
+                f"is {placement.state_partitions}, but history runs with {had} partitions, and"
+                f" Spark cannot repartition the state of the query {query.name}, {why}",
+                f"omit statePartitions{fix and ', or '}{fix}",
             )
         )
 
@@ -303,8 +308,8 @@ def kafka_options(run: Run, name: str, field: str) -> Mapping[str, str]:
             Problem(
                 field,
                 f"the program {how}, so live traffic cannot continue there",
-                "read the topic in the program, or give the source a live candidate of type kafka"
-                " in the configuration of its sources",
+                "read the topic in the program, or add a live candidate of type kafka to the"
+                " source in the application's configuration of sources",
             )
         )
     return options

@@ -147,7 +147,7 @@ def check_reaches_back(
     # nothing is older than 1970, so such a retention is for good
     by_age = kept_since_us is not None and kept_since_us >= 0 and not retention.limited_by_size
     lost = [
-        f"partition {partition} begins with offset {held.earliest}"
+        f"partition {partition} begins at offset {held.earliest}"
         for partition, held in sorted(kafka.items())
         if held.earliest > 0
         and held.none_is_older
@@ -157,11 +157,11 @@ def check_reaches_back(
         raise InvalidPlanInput(
             Problem(
                 field,
-                f"Kafka may no longer hold records of topic {topic} from"
-                f" {describe_us(starting_us)} on, where live traffic continues: all records that"
-                f" it holds are newer ({_some(lost)})",
+                f"Kafka may no longer retain records of topic {topic} from"
+                f" {describe_us(starting_us)} on, where live traffic continues: all retained"
+                f" records are newer ({_some(lost)})",
                 "wait until the table has newer rows and create the Backfill again, so that it"
-                " reads a newer snapshot; a longer retention does not bring back what was removed",
+                " reads a newer snapshot; a longer retention does not restore removed records",
             )
         )
 
@@ -180,10 +180,10 @@ def check_times_fit(field: str, topic: str, starting_us: int, kafka: Mapping[int
             Problem(
                 field,
                 f"topic {topic} has no record at or after {describe_us(starting_us)}, but history"
-                " has rows after it",
-                "name the column with the timestamps of records in kafka.timestampColumn, or give"
-                " handOff.startingTimestampMargin more time; check that the table was filled from"
-                " this topic",
+                " has rows after that time",
+                "set kafka.timestampColumn to the column with the record timestamps, or increase"
+                " handOff.startingTimestampMargin; check that the table was filled from this"
+                " topic",
             )
         )
 
@@ -209,7 +209,7 @@ def check_held(field: str, topic: str, following: NextOffsets, kafka: Mapping[in
         problems.append(
             Problem(
                 field,
-                f"Kafka no longer holds records of topic {topic} that come after the last row of"
+                f"Kafka no longer retains records of topic {topic} that come after the last row of"
                 f" history: offsets {_some(lost)}",
                 "wait until the table has these records and create the Backfill again, so that it"
                 " reads a newer snapshot; or give the topic a longer retention",
@@ -219,9 +219,9 @@ def check_held(field: str, topic: str, following: NextOffsets, kafka: Mapping[in
         problems.append(
             Problem(
                 field,
-                f"history has rows that topic {topic} never had: {_some(beyond)}",
-                "name the topic and the cluster that the table was filled from; a topic that was"
-                " created again counts its offsets from 0 again and cannot follow this history",
+                f"history contains rows that topic {topic} never had: {_some(beyond)}",
+                "set the topic and the cluster that the table was filled from; a recreated topic"
+                " starts at offset 0 again and cannot continue this history",
             )
         )
     if problems:

@@ -74,7 +74,7 @@ def _newest_us(
             rows |= any(each.rows for each in found)
             later |= any(each.later for each in found)
             if rows and not later:
-                fix = "fill it in, or leave it out"
+                fix = "fill in the column, or omit the field"
                 raise times.problem("has no values in the newest rows", fix)
     return min([committed_us, *through]) if later else start_us
 
@@ -144,7 +144,7 @@ class _RecordTimes:
         target = to_arrow_schema(columns, timezone="UTC")
         found = cls(table, field, column, tuple(path), target, unit)
         if not isinstance(kind, TimestampType | TimestampNTZType | IntegralType):
-            raise found.problem("holds no times", "name a column with the timestamps of records")
+            raise found.problem("contains no times", "set a column with the record timestamps")
         return found
 
     def of_file(self, split: Split, committed_us: int) -> _Times:

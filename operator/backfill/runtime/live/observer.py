@@ -154,4 +154,4 @@ def _quietly(act: Callable[[T], None], what: T) -> None:
     try:
         act(what)
     except Exception:
-        _log.exception("the live application is not observed completely")
+        _log.exception("the live application cannot be observed completely")

@@ -44,7 +44,7 @@ class Reports(threading.Thread):
         try:
             cluster = self._open()
         except (BackfillError, OSError) as error:
-            _log.warning("nothing is reported: %s", error)
+            _log.warning("no reports are sent: %s", error)
             return
         while not self._ending.is_set():
             try:

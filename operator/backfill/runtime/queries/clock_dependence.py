@@ -44,7 +44,7 @@ def comparison_with_clock(frame: DataFrame) -> str:
     """
     plan = analyzed(frame)
     if any(map(_has_timers_by_clock, nodes_of(plan))):
-        return "timers of processing time"
+        return "processing-time timers"
     # below the whole plan: its text leaves out everything beyond the 25th column
     if not plan.containsPattern(clock_pattern(frame.sparkSession)):
         return ""
@@ -97,17 +97,13 @@ def _deciding(node: JavaObject) -> Iterator[tuple[str, JavaObject]]:
         case "Filter":
             yield "a filter", node.condition()
         case "Join" if node.condition().isDefined():
-            yield "a join's condition", node.condition().get()
+            yield "a join condition", node.condition().get()
         case "Aggregate":
-            yield from (
-                ("what rows are grouped by", each) for each in elements(node.groupingExpressions())
-            )
+            yield from (("a grouping key", each) for each in elements(node.groupingExpressions()))
         case "Deduplicate" | "DeduplicateWithinWatermark":
-            yield from (
-                ("what duplicates are recognized by", each) for each in elements(node.keys())
-            )
+            yield from (("a deduplication key", each) for each in elements(node.keys()))
         case "EventTimeWatermark":
-            yield "the column of a watermark", node.eventTime()
+            yield "a watermark column", node.eventTime()
 
 
 def _comparisons(node: JavaObject) -> Iterator[tuple[str, JavaObject]]:

@@ -113,7 +113,7 @@ class _State:
             return self._rows_without_partner(results, operators)
         if name in _AGGREGATIONS:
             return self._windows(results, operators)
-        raise _Unknown(f"the query keeps state of its own ({name}), whose results have no time")
+        raise _Unknown(f"the query keeps user-defined state ({name}), whose results have no time")
 
     def _windows(self, results: Shape, operators: dict[int, str]) -> _Found:
         state = self._reader.load(self._checkpoint)

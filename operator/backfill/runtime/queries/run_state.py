@@ -448,7 +448,7 @@ class Run(ProgramRun):
             Problem(
                 "spec.outputs",
                 f"no query of the application writes the output {output.name}",
-                "give a query this queryName",
+                "set this queryName for a query",
             )
             for output in self.settings.outputs
             if output.name not in written
@@ -457,7 +457,7 @@ class Run(ProgramRun):
             Problem(
                 "spec.sources",
                 f"no query of the application reads the source {name}",
-                "correct its topic or table, or leave the source out",
+                "correct its topic or table, or remove the source",
             )
             for name in sorted(self.tracker.unread_sources)
         ]

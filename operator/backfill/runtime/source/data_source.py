@@ -153,7 +153,7 @@ class StepReader(DataSourceStreamReader):
             if release.stop:
                 break
             if os.getppid() != driver:
-                raise RunFailed(f"the driver has gone while {self._source} waited for a release")
+                raise RunFailed(f"the driver ended while {self._source} was waiting for a release")
             time.sleep(_POLL_SECONDS)
         return start
 
@@ -231,8 +231,8 @@ class StepReader(DataSourceStreamReader):
     def _step(self, offset: dict[str, Any]) -> int:
         if offset["source"] != self._source:
             raise PlanCorrupt(
-                f"the checkpoint has the source {offset['source']} where the application now reads"
-                f" {self._source}: its sources were in another order before"
+                f"the checkpoint has the source {offset['source']}, but the application now reads"
+                f" {self._source}: the order of its sources has changed"
             )
         return int(offset["step"])
 

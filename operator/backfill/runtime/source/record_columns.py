@@ -52,8 +52,8 @@ class RecordColumns:
         """
         if step >> _STEP_BITS or task >> _TASK_BITS:
             raise OverflowError(
-                f"step {step}, task {task}: no room left for offsets; give the source"
-                " kafka.offsetColumn"
+                f"step {step}, task {task}: no room left for offsets; set kafka.offsetColumn of"
+                " the source"
             )
         return cls(topic, (step << _TASK_BITS | task) << _ROW_BITS)
 
@@ -68,7 +68,8 @@ class RecordColumns:
             rows = batch.num_rows
             if (offset + rows - self.first_offset) >> _ROW_BITS:
                 raise OverflowError(
-                    f"more than {1 << _ROW_BITS} rows in a task; give the source kafka.offsetColumn"
+                    f"more than {1 << _ROW_BITS} rows in a task; set kafka.offsetColumn of the"
+                    " source"
                 )
             added = [
                 pa.repeat(pa.scalar(self.topic), rows),

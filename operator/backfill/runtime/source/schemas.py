@@ -116,7 +116,7 @@ def _type(kind: IcebergType, column: str, table: str, problems: list[Problem]) -
             return spark.DecimalType(kind.precision, kind.scale)
     made = _PRIMITIVES.get(type(kind))
     if made is None:
-        message = f"column {column} of {table} has the type {kind}, which Spark does not have"
+        message = f"column {column} of {table} has the type {kind}, which Spark does not support"
         problems.append(
             Problem("spec.sources", message, "read a snapshot or a table without this column")
         )

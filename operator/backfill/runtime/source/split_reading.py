@@ -31,7 +31,7 @@ def read_split(
     except (FileNotFoundError, pa.ArrowInvalid) as error:
         message = f"{split.path} of {table.source.table} cannot be read: {first_line(error)}"
         raise InvalidPlanInput(
-            Problem("spec.sources", message, "restore the file, then try again")
+            Problem("spec.sources", message, "restore the file, then retry")
         ) from error
     except (OSError, pa.ArrowException) as error:
         raise BackfillError(

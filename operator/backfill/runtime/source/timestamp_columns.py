@@ -17,7 +17,9 @@ def column_of(frame: DataFrame, name: str) -> tuple[Column, DataType]:
     """
     found = find_column(frame.schema, name)
     if found is None:
-        message = f"there is no column {name} in what is read; it has {', '.join(frame.columns)}"
+        message = (
+            f"there is no column {name} in the input; its columns are {', '.join(frame.columns)}"
+        )
         raise InvalidPlanInput(Problem("spec.sources", message, "correct the column's name"))
     path, kind = found
     return F.col(".".join(f"`{part.replace('`', '``')}`" for part in path)), kind

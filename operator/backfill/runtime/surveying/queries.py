@@ -66,11 +66,11 @@ class SurveyedProgram(MainProgram):
 
     def _problem(self, effect: Effect, what: str, place: str | None) -> Problem:
         message = (
-            f"the main program {what} while it starts, and init cannot run it: it would happen for"
+            f"the main program {what} at startup, so init cannot run it: this would happen for"
             " real, and tables that the program reads would be empty"
         )
         fix = (
-            f"leave it out where the environment variable {SETTINGS_VARIABLE} is set, as in every"
+            f"skip this where the environment variable {SETTINGS_VARIABLE} is set, as in every"
             " backfill, or write the Backfill by hand"
         )
         return Problem("", message, fix)

@@ -120,7 +120,7 @@ def _no_history(source: str) -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(
             "",
-            f"the application reads the source {source} by name, and its configuration has no"
+            f"the application reads the source {source} by name, but its configuration has no"
             " candidate with a table",
             "add a candidate of type iceberg with its table",
         )
@@ -131,9 +131,9 @@ def _no_table(written: str) -> InvalidPlanInput:
     return InvalidPlanInput(
         Problem(
             "",
-            f"the application streams from the table {written}, which no catalog of PyIceberg's"
-            " configuration has, or several",
-            "add its catalog to .pyiceberg.yaml; if several have it, write the table's name with"
-            " its catalog",
+            f"the application streams from the table {written}, which is in no catalog of"
+            " PyIceberg's configuration, or in several",
+            "add its catalog to .pyiceberg.yaml; if several catalogs contain it, qualify the"
+            " table's name with its catalog",
         )
     )

@@ -481,7 +481,7 @@ def _taken(output: Output, query: str, other: str) -> UnsupportedProgram:
         Problem(
             "spec.outputs",
             f"two queries write the output {output.name} ({output.table}): {other} and {query}",
-            "unite their rows in one query, or name one of them in spec.ignoredQueries and run"
+            "combine their rows in one query, or list one of them in spec.ignoredQueries and run"
             " another Backfill for it, both with publish mode Append",
         )
     )
@@ -502,9 +502,9 @@ def _two_places(output: Output, known: str, place: str) -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(
             "spec.outputs",
-            f"foreachBatch writes both {known} and {place}, and the output {output.name} has the"
-            " name of both",
-            "add an output for each, with its table, or name one in spec.ignoredQueries",
+            f"foreachBatch writes both {known} and {place}, and the output {output.name} matches"
+            " the name of both",
+            "add an output for each, with its table, or list one in spec.ignoredQueries",
         )
     )
 
@@ -514,7 +514,7 @@ def _rows_and_records(output: Output, place: str) -> UnsupportedProgram:
         Problem(
             "spec.outputs",
             f"foreachBatch writes both rows and records for Kafka to {place}, which has the name"
-            f" of the output {output.name}, so its table would get both",
+            f" of the output {output.name}, so its table would receive both",
             f"add an output named {last_part(place)} with a table of records, and give the output"
             " of the other rows another name",
         )
@@ -525,9 +525,9 @@ def _other_keys(output: Output, place: str, keys: tuple[str, ...]) -> Unsupporte
     return UnsupportedProgram(
         Problem(
             "spec.outputs",
-            f"foreachBatch merges into {place} by {', '.join(keys)}, and the keys of output"
+            f"foreachBatch merges into {place} by {', '.join(keys)}, but the keys of output"
             f" {output.name} are {', '.join(output.keys) or 'not given'}",
-            f"write keys: [{', '.join(keys)}] in output {output.name}",
+            f"set keys: [{', '.join(keys)}] in output {output.name}",
         )
     )
 
@@ -538,7 +538,7 @@ def _appended_and_merged(output: Output, place: str) -> UnsupportedProgram:
             "",
             f"foreachBatch both appends to {place} and merges into it, so it is unknown which rows"
             f" of output {output.name} replace which",
-            "let the function do only one of the two in a backfill",
+            "make the function do only one of the two in a backfill",
         )
     )
 
@@ -550,7 +550,7 @@ def _other_number(
         Problem(
             "",
             f"foreachBatch writes {given} columns by position to {destination.place}"
-            f" ({destination.how}), and the table {output.table} has {wanted}",
-            "select the table's columns in its order",
+            f" ({destination.how}), but the table {output.table} has {wanted}",
+            "select the table's columns in the table's order",
         )
     )

@@ -83,7 +83,7 @@ def write_statement(
 
 def refuse_part(batch: BatchInProgress, part: Statement, how: str) -> BadInput:
     """Ends the run because of a statement within another one. Returns the error, to be raised."""
-    problem = "is a part of another statement: run it as one of its own"
+    problem = "is part of another statement: run it as a separate statement"
     return batch.refuse(_not_redirected(replace(part, problem=problem), how))
 
 
@@ -295,8 +295,8 @@ def _no_place(how: str) -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(
             "",
-            f"foreachBatch writes with {how} and names no table, topic or path",
-            "name the table in the call or in the option path, table or topic",
+            f"foreachBatch writes with {how} without a table, topic or path",
+            "specify the table in the call or in the option path, table or topic",
         )
     )
 
@@ -316,7 +316,7 @@ def _not_appending(place: str, how: str, mode: str | None) -> UnsupportedProgram
 
 
 def _not_redirected(statement: Statement, how: str) -> UnsupportedProgram:
-    what = statement.problem or "names another number of columns than it has"
+    what = statement.problem or "lists a different number of columns than it has"
     fix = (
         'a backfill can redirect appended rows (mode("append"), INSERT INTO), and merges by equal'
         " columns that update and insert whole rows"

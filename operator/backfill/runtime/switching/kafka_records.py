@@ -51,9 +51,12 @@ def record_rows(
     """
     there = {field.name.lower(): field for field in schema.fields}
     if VALUE not in frame.columns:
-        fix = "name the column of the record's bytes or text value, as Spark's Kafka sink needs it"
+        fix = (
+            "give the column with the record's value (bytes or text) the name value, as Spark's"
+            " Kafka sink requires"
+        )
         raise UnsupportedProgram(
-            Problem("", f"{query} gives records for Kafka without a column value", fix)
+            Problem("", f"{query} produces records for Kafka without a column value", fix)
         )
     if VALUE not in there:
         raise _no_table_of_records(output, query)
@@ -107,8 +110,8 @@ def _repeated(output: Output, query: str, name: str) -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(
             "spec.outputs",
-            f"{query} gives records with several columns {name}, which the table {output.table} of"
-            f" output {output.name} has once",
+            f"{query} produces records with several columns {name}, but the table {output.table}"
+            f" of output {output.name} has only one",
             "give them different names",
         )
     )
@@ -118,11 +121,11 @@ def _no_table_of_records(output: Output, query: str) -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(
             "spec.outputs",
-            f"{query} gives records with key and value, and the table {output.table} of output"
+            f"{query} produces records with key and value, but the table {output.table} of output"
             f" {output.name} has no column value",
-            "name a table of records, with the columns key and value, as outputs[].table; or write"
-            " the rows to the output by another query, before they become records; a query that"
-            " this Backfill is not for can be named in spec.ignoredQueries",
+            "set outputs[].table to a table of records, with the columns key and value; or write"
+            " the rows to the output in another query, before they become records; list queries"
+            " that do not belong to this Backfill in spec.ignoredQueries",
         )
     )
 
@@ -131,7 +134,7 @@ def _no_column_topic(output: Output, query: str) -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(
             "spec.outputs",
-            f"{query} gives records for the topics of its column topic, which the table"
+            f"{query} produces records for the topics in its column topic, which the table"
             f" {output.table} of output {output.name} does not have",
             "add the column topic, a string, to the table, or set the sink's option topic",
         )

@@ -67,10 +67,10 @@ def missing_record_columns(
     return [
         Problem(
             f"spec.sources[{place}].kafka.{field}",
-            f"the application uses the {what} of Kafka records, and source {source.name} does not"
-            " say which column holds it",
-            f"{fix}; if the {what} does not matter, select the columns that do before giving whole"
-            " rows to a function",
+            f"the application uses the {what} of Kafka records, but source {source.name} does not"
+            " specify which column contains it",
+            f"{fix}; if the {what} does not matter, select the columns that do before passing"
+            " whole rows to a function",
         )
         for place, source in enumerate(sources)
         for column, what, field, given, fix in (
@@ -79,7 +79,7 @@ def missing_record_columns(
                 "key",
                 "keyColumn",
                 source.kafka.keyless or source.kafka.key_column,
-                "set it, or keyless: true where it is null",
+                "set it, or set keyless: true if records have no key",
             ),
             (PARTITION, "partition", "partitionColumn", source.kafka.partition_column, "set it"),
             (OFFSET, "offset", "offsetColumn", source.kafka.offset_column, "set it"),
@@ -142,6 +142,6 @@ def _timestamp(frame: DataFrame, source: Source) -> Column:
 def _misfit(name: str, kind: DataType, wanted: str) -> InvalidPlanInput:
     return InvalidPlanInput(
         Problem(
-            "spec.sources", f"column {name} has the type {kind.simpleString()}", f"name {wanted}"
+            "spec.sources", f"column {name} has the type {kind.simpleString()}", f"use {wanted}"
         )
     )

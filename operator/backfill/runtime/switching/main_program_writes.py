@@ -52,7 +52,9 @@ class MainProgram:
         """
         settings = self._run.settings
         if place is not None and is_left_out(place, settings.ignored_queries):
-            _log.info("left out, as it is listed in spec.ignoredQueries: the application %s", what)
+            _log.info(
+                "skipped, because it is listed in spec.ignoredQueries: the application %s", what
+            )
             return False
         if effect not in settings.allowed_effects:
             raise self._run.refuse(UnsupportedProgram(self._problem(effect, what, place)))
@@ -64,7 +66,7 @@ class MainProgram:
             f"the application {what} outside of its queries, which a backfill cannot isolate from"
             " production",
             f"skip it in a backfill, where the environment variable {SETTINGS_VARIABLE} is set;"
-            + (f" or name {place} in spec.ignoredQueries to leave it out;" if place else "")
+            + (f" or list {place} in spec.ignoredQueries to leave it out;" if place else "")
             + f" or add {effect} to spec.allowedEffects to let it happen for real",
         )
 

@@ -66,13 +66,13 @@ def choose_state_store(
     """
     spark = frame.sparkSession
     if (begun := begun_with(checkpoint).get(PROVIDER)) is not None:
-        return StateStore(f"{_name(begun)}, as it began")
+        return StateStore(f"{_name(begun)}, as in earlier attempts")
     with _starting:
         wanted, join_format = (spark.conf.get(key, None) for key in (PROVIDER, _JOIN_FORMAT))
     if wanted is not None:
-        return StateStore(f"{_name(wanted)}, as the program or the resource sets it")
+        return StateStore(f"{_name(wanted)}, as set by the program or the Backfill")
     if join_format not in {None, "1", "2"}:
-        return StateStore(f"RocksDB, as {_JOIN_FORMAT} needs it", {PROVIDER: ROCKSDB})
+        return StateStore(f"RocksDB, as required by {_JOIN_FORMAT}", {PROVIDER: ROCKSDB})
     needed, why = _estimate(frame, header)
     if needed == 0:
         return StateStore("", {PROVIDER: ROCKSDB})
@@ -83,7 +83,7 @@ def choose_state_store(
         )
         return StateStore(f"RocksDB: {reason}", {PROVIDER: ROCKSDB})
     return StateStore(
-        f"memory: it needs at most {_bytes(needed)}, and {_bytes(budget)} is available",
+        f"memory: it needs at most {_bytes(needed)} of {_bytes(budget)} available",
         {PROVIDER: HEAP},
     )
 

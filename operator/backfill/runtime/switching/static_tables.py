@@ -109,10 +109,12 @@ class StaticTables:
             fixes.append(f"add - table: {written.replace('`', '')}")
         if in_sql:
             how = " in SQL text"
-            fixes.append("read it with spark.table, and name it for SQL by createOrReplaceTempView")
+            fixes.append(
+                "read it with spark.table, and register it for SQL with createOrReplaceTempView"
+            )
         elif listed is not None:
             how = " with options of its own"
-            fixes.append("read it without options, as of the time that asOf chooses")
+            fixes.append("read it without options; asOf determines the time of the snapshot")
         problem = Problem(
             "spec.staticTables",
             f"the application reads the table {written}{how}, which Spark cannot read by itself",

@@ -21,7 +21,7 @@ FILE_FORMATS = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
 _KEEP_NOTHING = ("console", "memory", "noop")
 """Formats that keep nothing."""
 _KAFKA_CHOICES = {
-    "subscribepattern": "subscribes by subscribePattern, so which topics it reads is not known",
+    "subscribepattern": "uses subscribePattern, so it is unknown which topics it reads",
     "assign": "reads assigned partitions",
 }
 
@@ -132,8 +132,8 @@ def _subscription(options: Mapping[str, str]) -> tuple[list[str], list[Problem]]
         problems.append(
             Problem(
                 "",
-                "readStream of format kafka asks for includeHeaders",
-                "leave it out: history has no headers",
+                "readStream of format kafka sets includeHeaders",
+                "remove it: history has no headers",
             )
         )
     listed = (topic.strip() for topic in options.get("subscribe", "").split(","))
@@ -169,7 +169,7 @@ def table_source(table: str, sources: Sequence[Source]) -> Source:
         problem = Problem(
             "spec.sources",
             f"the table {table} is read by several sources ({names})",
-            "read them by name",
+            "read the sources by name",
         )
     raise UnsupportedProgram(problem)
 
@@ -205,9 +205,9 @@ def check_same_topic(options: Mapping[str, str], source: Source) -> None:
         raise UnsupportedProgram(
             Problem(
                 "spec.sources",
-                f"the program reads source {source.name} from the topic {read}, and"
+                f"the program reads source {source.name} from the topic {read}, but"
                 f" live.kafka.topic is {topic}",
-                "name the same topic in both, from which the application continues",
+                "set the same topic in both; the application continues from it",
             )
         )
 
@@ -233,7 +233,7 @@ def static_table(written: str, tables: Sequence[str]) -> str | None:
             Problem(
                 "spec.staticTables",
                 f"the application reads the table {written}, which may be {' or '.join(found)}",
-                "list one of them, or let the application write the name that is listed",
+                "list one of them, or make the application use the listed name",
             )
         )
     return found[0] if found else None
@@ -269,7 +269,8 @@ def _with_table(written: str, outputs: Sequence[Output]) -> Output | None:
             Problem(
                 "spec.outputs",
                 f"the application writes the table {written}, which may be {' or '.join(found)}",
-                "let the application write its name with the catalog, or run a Backfill for each",
+                "make the application qualify the name with its catalog, or run a Backfill"
+                " for each",
             )
         )
     return next((output for output in outputs if output.table in found), None)
@@ -283,7 +284,8 @@ def reason_to_leave_out(
         return "it is listed in spec.ignoredQueries"
     if target.format in _KEEP_NOTHING and _named(target, outputs) is None:
         return (
-            f"what it writes to {target.format} is lost with its driver, and no output has its name"
+            f"rows written to {target.format} are lost with the driver, and no output has the"
+            " query's name"
         )
     return None
 
@@ -343,16 +345,16 @@ def _taken(target: Target, output: Output, other: str) -> Problem:
         f" the query {other}, and {target}"
     )
     fix = (
-        "a Backfill accepts one query per table: unite their rows in one query, or name one of"
+        "a Backfill accepts one query per table: combine their rows in one query, or list one of"
         " them in spec.ignoredQueries and run another Backfill for it, both with publish mode"
-        " Append; if the first is a side query, name it in spec.ignoredQueries, or give the other"
-        " the output's name as its queryName"
+        " Append; if the first is a side query, list it in spec.ignoredQueries, or set the"
+        " queryName of the other to the output's name"
     )
     return Problem("spec.outputs", message, fix)
 
 
 def _unmatched(target: Target, free: Sequence[Output]) -> Problem:
-    ignore = "name the query in spec.ignoredQueries to leave it out"
+    ignore = "list the query in spec.ignoredQueries to leave it out"
     if not free:
         return Problem(
             "spec.outputs", f"no output is left for {target}", f"add an output for it, or {ignore}"
@@ -383,8 +385,8 @@ def check_same_cluster(
         Problem(
             "spec.handOff",
             f"the program reads topic {topic} from {', '.join(sorted(one))} and from"
-            f" {', '.join(sorted(other))}, and history is of one Kafka cluster",
-            "read it from one cluster, and give both readers the same kafka.bootstrap.servers",
+            f" {', '.join(sorted(other))}, but history comes from one Kafka cluster",
+            "read it from one cluster, and set the same kafka.bootstrap.servers for both readers",
         )
     )
 
@@ -415,8 +417,8 @@ def check_function(name: str, others: Container[str], execution: Execution) -> N
         message = f"two queries are named {name}, one of which writes with foreachBatch"
         problems.append(Problem("", message, "set a queryName for each"))
     if execution == "Batch":
-        message = f'"Batch" cannot run the query {name}: {WHY_A_STREAM}'
-        problems.append(Problem("spec.execution", message, "write Streaming, or Auto"))
+        message = f'"Batch" is not possible for the query {name}: {WHY_A_STREAM}'
+        problems.append(Problem("spec.execution", message, "use Streaming or Auto"))
     if problems:
         raise UnsupportedProgram(problems)
 
@@ -439,7 +441,7 @@ def match_write(place: str, how: str, query: str, outputs: Sequence[Output]) -> 
                 return output
     message = f"foreachBatch writes to {place} ({how}), which no output has as its table or name"
     fix = (
-        f"add an output with its table, or with the name {last_part(place)}; or name {place} in"
+        f"add an output with its table, or with the name {last_part(place)}; or list {place} in"
         " spec.ignoredQueries to leave these writes out"
     )
     raise UnsupportedProgram(Problem("spec.outputs", message, fix))

@@ -183,7 +183,7 @@ class SwitchedReader(ReplacedReader):
             raise UnsupportedProgram(
                 Problem(
                     "spec.handOff",
-                    f"one readStream subscribes to several topics ({topics}), and the state of its"
+                    f"one readStream subscribes to several topics ({topics}), so the state of its"
                     " query cannot be handed over: each topic is a source of history",
                     "read each topic with a readStream of its own, and union them",
                 )
@@ -230,7 +230,7 @@ class SwitchedBatchReader(DataFrameReader):
         if source.lower() == "kafka":
             problem = Problem(
                 "",
-                "spark.read of format kafka reads what Kafka holds now",
+                "spark.read of format kafka reads the records that Kafka has now",
                 "use readStream, or read a table",
             )
             raise self._run.refuse(UnsupportedProgram(problem))
@@ -289,4 +289,4 @@ def not_switched(format: str | None) -> UnsupportedProgram:
         "read Kafka topics, tables that are sources, or sources by name with"
         " backfill.runtime.read_source"
     )
-    return UnsupportedProgram(Problem("", f"{what} cannot be replaced by history", fix))
+    return UnsupportedProgram(Problem("", f"{what} cannot be replaced with history", fix))

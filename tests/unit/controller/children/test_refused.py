@@ -40,7 +40,7 @@ REFUSED: list[tuple[str, Manifest, dict[str, Any], str]] = [
         "spec.pyFiles: is missing",
     ),
     ("no image", production(KUBEFLOW, image=None, sparkConf=None), {}, "spec.image: is missing"),
-    ("no image among properties", production(APACHE, sparkConf=None), {}, "name the image"),
+    ("no image among properties", production(APACHE, sparkConf=None), {}, "set the image"),
     ("a master", KUBEFLOW, setting("spark.master"), "sparkConf[spark.master]"),
     (
         "a checkpoint",
@@ -75,7 +75,7 @@ REFUSED: list[tuple[str, Manifest, dict[str, Any], str]] = [
         "a workspace that is not shared",
         KUBEFLOW,
         {"workspace": "/data"},
-        "on no volume of the driver that other pods share",
+        "not on a volume of the driver that other pods share",
     ),
     ("a catalog that no variable can name", KUBEFLOW, UNFIT_CATALOG, "spec.catalogs[1].name"),
 ]

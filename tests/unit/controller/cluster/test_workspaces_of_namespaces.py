@@ -54,7 +54,7 @@ def test_another_namespaces_part_is_refused_with_what_to_write(workspace: str) -
     with pytest.raises(
         BadInput,
         match=(
-            r"spec\.workspace: .* is not below s3://lake/work/team-a, .* name s3://lake/work/team-a"
+            r"spec\.workspace: .* is not below s3://lake/work/team-a, .* use s3://lake/work/team-a"
         ),
     ):
         load(workspace=workspace)
@@ -90,9 +90,9 @@ def test_files_are_exported_within_the_same_part() -> None:
         with pytest.raises(BadInput) as refused:
             load(**asked(location))
         assert str(refused.value) == (
-            f"spec.outputs[0].publish.location: {location} is not below s3://lake/work/team-a, which"
-            " is for namespace team-a; name s3://lake/work/team-a or a directory below it, or set"
-            " planning.runIn: Pod"
+            f"spec.outputs[0].publish.location: {location} is not below s3://lake/work/team-a, the"
+            " location for namespace team-a; use s3://lake/work/team-a or a directory below it,"
+            " or set planning.runIn: Pod"
         )
 
 

@@ -18,9 +18,9 @@ from backfill.controller.manager.events import Notice, transitions
 from backfill.planning.plan import InputCheck
 from situations import HEADER, NOW, backfill, job_state, observed, plan_job
 
-LACKING = InputCheck(complete=False, missing=("it has no rows from 3 to 4",))
+LACKING = InputCheck(complete=False, missing=("no rows from 3 to 4",))
 COMPLETE = InputCheck(complete=True, reached=True, known_from="rows arrived after the end")
-UNKNOWN = InputCheck(reached=True, unknown=("its oldest row arrived at 2",))
+UNKNOWN = InputCheck(reached=True, unknown=("the oldest row arrived at 2",))
 _SOURCE = {"name": "clicks", "table": "lake.raw.clicks", "timestampColumn": "at"}
 
 
@@ -54,14 +54,14 @@ def test_replace_is_refused_with_field_reason_and_fix_before_a_driver_starts() -
     status, reason, message = said(decision, ConditionType.PLANNED)
     assert (status, reason) == ("False", Reason.INVALID_INPUT)
     assert message.startswith(
-        "spec.sources[0].allowIncomplete: is false, and lake.raw.clicks lacks"
+        "spec.sources[0].allowIncomplete: is false, but lake.raw.clicks lacks"
     )
-    assert "it has no rows from 3 to 4; wait until they have arrived" in message
+    assert "no rows from 3 to 4; wait until the rows have arrived" in message
     assert said(decision, ConditionType.SUCCEEDED)[:2] == ("False", Reason.INVALID_INPUT)
     assert said(decision, ConditionType.INPUT_COMPLETE) == (
         "False",
         Reason.INPUT_INCOMPLETE,
-        "source clicks: it has no rows from 3 to 4",
+        "source clicks: no rows from 3 to 4",
     )
     assert decision.status.plan_id is None
     assert decision.next.actions == (CancelJob(),)
@@ -74,7 +74,7 @@ def test_replace_goes_on_where_it_is_allowed_and_the_status_keeps_why() -> None:
     assert said(decision, ConditionType.INPUT_COMPLETE) == (
         "False",
         Reason.INCOMPLETE_INPUT_ALLOWED,
-        "source clicks: it has no rows from 3 to 4",
+        "source clicks: no rows from 3 to 4",
     )
     assert any(each.reason == "IncompleteInputAllowed" for each in events(decision))
 
@@ -84,7 +84,7 @@ def test_other_modes_get_a_warning(mode: str) -> None:
     decision = decided(LACKING, mode)
     assert decision.status.plan_id == HEADER.plan_id
     assert said(decision, ConditionType.INPUT_COMPLETE)[:2] == ("False", Reason.INPUT_INCOMPLETE)
-    warning = Notice("Warning", "InputIncomplete", "source clicks: it has no rows from 3 to 4")
+    warning = Notice("Warning", "InputIncomplete", "source clicks: no rows from 3 to 4")
     assert warning in events(decision)
 
 
@@ -94,7 +94,7 @@ def test_unknown_is_said_and_refuses_nothing() -> None:
     assert said(decision, ConditionType.INPUT_COMPLETE) == (
         "Unknown",
         Reason.INPUT_UNKNOWN,
-        "source clicks: its oldest row arrived at 2",
+        "source clicks: the oldest row arrived at 2",
     )
 
 
@@ -116,7 +116,7 @@ def test_what_still_arrives_is_missing() -> None:
         decision = decided(check, "Replace", early)
         assert decision.status.plan_id is None
         assert (
-            "rows still arrive until 2024-01-01T10:00:00Z"
+            "the input range ends at 2024-01-01T10:00:00Z"
             in said(decision, ConditionType.INPUT_COMPLETE)[2]
         )
     assert decided(COMPLETE, "Replace", early).status.plan_id == HEADER.plan_id
@@ -254,5 +254,5 @@ def test_rows_that_are_missing_and_doubled_are_reported_together() -> None:
     doubled = {"counts": Problem("spec.outputs[0]", "its rows are there already")}
     decision = waiting.decide(job_state(job, "Done", result=PlanResult(header, (), doubled)))
     assert "its rows are there already" in said(decision, ConditionType.PLANNED)[2]
-    assert "it has no rows from 3 to 4" in said(decision, ConditionType.PLANNED)[2]
+    assert "no rows from 3 to 4" in said(decision, ConditionType.PLANNED)[2]
     assert said(decision, ConditionType.INPUT_COMPLETE)[1] == Reason.INPUT_INCOMPLETE

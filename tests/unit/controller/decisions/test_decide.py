@@ -707,7 +707,7 @@ def test_without_outputs_it_is_said_that_there_is_nothing_to_publish() -> None:
         decide(observed(backfill(status, outputs=[]))).status.conditions, ConditionType.PUBLISHED
     )
     assert published is not None
-    assert published.message == "spec.outputs names no table: there is nothing to publish"
+    assert published.message == "spec.outputs contains no table, so there is nothing to publish"
 
 
 def _failed(reason: Reason) -> BackfillStatus:

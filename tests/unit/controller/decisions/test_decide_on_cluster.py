@@ -218,7 +218,7 @@ def test_what_passes_by_itself_in_a_moment_is_not_spoken_of() -> None:
     [
         ("ErrImagePull", "image cannot be pulled"),
         ("InvalidImageName", "Correct the image"),
-        ("CreateContainerConfigError", "a Secret or ConfigMap that its pod refers to is missing"),
+        ("CreateContainerConfigError", "a Secret or ConfigMap that the pod refers to is missing"),
     ],
 )
 def test_a_driver_that_can_not_start_without_a_person_is_told_of_at_once(
@@ -250,7 +250,7 @@ def test_an_image_that_is_pulled_in_vain_again_and_again_is_told_of_once() -> No
 @pytest.mark.parametrize(
     ("reason", "limit"),
     [
-        pytest.param("ImagePullBackOff", BROKEN_LIMIT, id="its image cannot be pulled"),
+        pytest.param("ImagePullBackOff", BROKEN_LIMIT, id="the image cannot be pulled"),
         pytest.param("Submitted", SUBMITTED_LIMIT, id="it was submitted and has no pod"),
         pytest.param("Unschedulable", UNSCHEDULED_LIMIT, id="no node has room for it"),
     ],
@@ -330,7 +330,7 @@ def test_killing_again_and_again_writes_nothing_until_a_person_is_needed() -> No
     )
     stuck = decide(later(seen, second, END_LIMIT, report_age_seconds=300, driver=lost))
     assert stage(stuck, ConditionType.STALLED) == ("True", Reason.DRIVER_TERMINATION_STUCK)
-    assert "force-delete its pod" in condition(stuck, ConditionType.STALLED).message
+    assert "force-delete the driver pod" in condition(stuck, ConditionType.STALLED).message
     assert len(stuck.status.attempts) == 1, "no other attempt runs beside it"
 
 
@@ -443,7 +443,9 @@ def test_batch_jobs_begin_with_all_executors_until_one_is_measured() -> None:
     seen = at_work(report=by_spans(0), resource={"scaling": SCALING})
     first = decide(seen)
     assert first.status.progress.executor_target == 40
-    assert first.status.progress.executor_reason.startswith("the first batch jobs use all 40 until")
+    assert first.status.progress.executor_reason.startswith(
+        "the first batch jobs use all 40 executors until"
+    )
     committed = later(seen, first, timedelta(minutes=2), report=by_spans(2))
     assert decide(committed).status.progress.executor_target == 40
     measured = decide(replace(committed, executor_rate=Rate(1.0, 40.0)))
@@ -875,7 +877,7 @@ def test_a_deletion_tells_what_keeps_it_waiting() -> None:
     waiting = decide(replace(seen, job=held_up))
     assert (
         condition(waiting, ConditionType.SUCCEEDED).message
-        == "removing what it created; waiting for the end of pod x"
+        == "removing branches, plans and checkpoints; waiting for the end of pod x"
     )
 
 

@@ -22,7 +22,7 @@ from situations import (
 )
 
 DOUBLED = Problem(
-    "spec.outputs[0].publish", "lake.ops.counts has these rows already", "set approval: Manual"
+    "spec.outputs[0].publish", "lake.ops.counts already has these rows", "set approval: Manual"
 )
 UNKNOWN = "spec.outputs[0].publish: the history of lake.ops.counts begins at noon"
 

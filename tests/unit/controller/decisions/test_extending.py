@@ -129,7 +129,7 @@ def test_only_a_plan_that_may_grow_holds_its_last_step_back() -> None:
 def test_a_plan_of_one_step_is_read_at_once() -> None:
     recorded = made({"maxDistance": "1h"}, steps=1)
     assert recorded.growing is None
-    assert recorded.complete_because == "it is read in one step, which cannot be held back"
+    assert recorded.complete_because == "the plan has a single step, which cannot be held back"
 
 
 @pytest.mark.parametrize("committed", range(STEPS))
@@ -155,7 +155,7 @@ def test_the_last_step_is_read_if_history_ends_close_enough() -> None:
     decision = decide(world)
     assert handed(decision).growing is None
     assert handed(decision).complete_because == (
-        "that was 59m before its last step was due, within maxDistance"
+        "its last step was due 59m later, which is within maxDistance"
     )
     assert not decision.next.actions
 

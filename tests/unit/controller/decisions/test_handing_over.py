@@ -105,7 +105,7 @@ def live(lag: float | None, at: datetime = NOW, query: str = "counts", **fields:
 def test_an_attempt_that_has_not_handed_its_state_over_has_failed() -> None:
     last = finishing().attempts[-1]
     assert last.outcome == "Failed"
-    assert "without handing its state over" in last.message
+    assert "without handing over its state" in last.message
     unwritten = HANDED.model_copy(update={"written": False})
     assert finishing(hand_off=unwritten).attempts[-1].outcome == "Failed"
 
@@ -134,7 +134,7 @@ def test_records_that_kafka_may_remove_before_history_is_read_are_warned_of() ->
     hour = timedelta(hours=1)
     slow, fast, for_good = reading(0.1, hour), reading(10.0, hour), reading(0.1, None)
     message = stage(slow, ConditionType.RUNNING)[2]
-    assert "after 2024-03-01T13:00:00Z, before history is expected to be read" in message
+    assert "after 2024-03-01T13:00:00Z, Kafka may remove records that follow history" in message
     for status in (fast, for_good):
         assert "Kafka" not in stage(status, ConditionType.RUNNING)[2]
         assert not any(each.reason == "RetentionTooShort" for each in transitions(slow, status))
@@ -168,9 +168,9 @@ def reading_twice(*queries: str) -> BackfillStatus:
 def test_queries_that_may_count_records_twice_are_warned_of() -> None:
     doubled, sure = reading_twice("counts"), reading_twice()
     assert (
-        "live traffic continues with records from 2024-03-01T11:00:00Z, some of which history has"
-        " already read, and no duplicates are known to be dropped in counts: results may count"
-        " these records twice" in stage(doubled, ConditionType.RUNNING)[2]
+        "live traffic continues with records from 2024-03-01T11:00:00Z, some of which are already"
+        " part of history, and these queries are not known to drop duplicates: counts; their"
+        " results may count these records twice" in stage(doubled, ConditionType.RUNNING)[2]
     )
     assert "twice" not in stage(sure, ConditionType.RUNNING)[2]
     assert "RecordsReadTwice" in [each.reason for each in transitions(sure, doubled)]
@@ -207,7 +207,7 @@ def test_who_has_live_traffic_is_told_what_is_counted_twice(start: str) -> None:
             resource(status, start), live=running, live_report=live(lag=1), policy=CLUSTER
         )
     message = stage(decide(seen).status, ConditionType.HANDED_OVER)[2]
-    assert "no duplicates are known to be dropped in counts" in message
+    assert "these queries are not known to drop duplicates: counts" in message
 
 
 def test_where_the_state_is_and_where_it_goes_on_is_recorded() -> None:
@@ -408,7 +408,7 @@ def test_an_application_that_does_not_find_its_state_is_said(phase: Any) -> None
     decision = world.turn()
     assert world.condition == ("Unknown", Reason.LIVE_START_BLOCKED)
     message = stage(world.status, ConditionType.HANDED_OVER)[2]
-    assert "january-live has started the query counts without its state, so its res" in message
+    assert "january-live started the query counts without its state, so its res" in message
     assert message.endswith("\nthe state is in s3://live/counts")
     assert stage(world.status, ConditionType.STALLED)[0] == "True"
     assert decision.next.requeue_seconds is not None

@@ -24,29 +24,33 @@ def output(**fields: Any) -> OutputStatus:
     ("fields", "expected"),
     {
         "not known yet": ({}, ""),
-        "as the resource says": ({"execution": "Streaming"}, "stream"),
+        "as the resource says": ({"execution": "Streaming"}, "runs in Streaming execution"),
         "a stream for a reason": (
             {"execution": "Streaming", "execution_reason": "it keeps state"},
-            "stream, because it keeps state",
+            "runs in Streaming execution, because it keeps state",
         ),
         "a stream that changes rows": (
             {"execution": "Streaming", "output_mode": "update"},
-            "stream; until its last step is committed, the branch also holds older rows of its keys",
+            (
+                "runs in Streaming execution; until the last step is committed, the branch also"
+                " contains older rows with the same keys"
+            ),
         ),
         "a stream that gives all rows again": (
             {"execution": "Streaming", "output_mode": "complete"},
-            "stream",
+            "runs in Streaming execution",
         ),
         "within the window": (
             {"execution": "Batch", "look_back_seconds": 1800.0, "look_ahead_seconds": 5400.0},
-            "batch jobs",
+            "runs in Batch execution",
         ),
         "beyond both ends": (
             {"execution": "Batch", "look_back_seconds": 1801.0, "look_ahead_seconds": 5400.5},
-            "batch jobs; its results depend on rows up to 30m1s before them, and window.warmUp is"
-            " 30m: the first ones may be incomplete; a window.warmUp of 30m1s would complete them;"
-            " its results depend on rows up to 1h30m1s after them, and window.drain is 1h30m: the"
-            " last ones may be incomplete or open; a window.drain of 1h30m1s would complete them",
+            "runs in Batch execution; its results depend on rows up to 30m1s earlier, but"
+            " window.warmUp is only 30m: the first results may be incomplete; set window.warmUp"
+            " to 30m1s to complete them; its results depend on rows up to 1h30m1s later, but"
+            " window.drain is only 1h30m: the last results may be incomplete or still open; set"
+            " window.drain to 1h30m1s to complete them",
         ),
     },
 )
@@ -69,4 +73,6 @@ def test_it_is_recorded_and_said_while_the_run_reads() -> None:
     assert found.output_mode == "complete"
     condition = find_condition(decision.status.conditions, ConditionType.RUNNING)
     assert condition is not None
-    assert condition.message == ("attempt 1 is reading; counts: stream, because it keeps state")
+    assert condition.message == (
+        "attempt 1 is reading; counts: runs in Streaming execution, because it keeps state"
+    )

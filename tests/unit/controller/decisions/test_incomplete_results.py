@@ -37,7 +37,7 @@ from situations import (
 
 OPEN = {"open_at_end": 7, "open_from": START + timedelta(hours=9), "needed_drain_seconds": 1800.0}
 COMPLETE = {"open_at_end": 0, "needed_drain_seconds": 0.0}
-UNKNOWN = {"open_unknown": "the query keeps state of its own"}
+UNKNOWN = {"open_unknown": "the query keeps user-defined state"}
 
 
 def output(mode: str = "Replace", *, name: str = "counts", **publish: str) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def test_rows_whose_replacement_can_not_be_counted_are_not_deleted_before_a_pers
     assert publishes(decision) == []
     reason, message = said(decision, ConditionType.PUBLISHED)
     assert reason == Reason.WAITING_FOR_APPROVAL
-    assert "is unknown, because the query keeps state of its own" in message
+    assert "open, because the query keeps user-defined state" in message
 
 
 def test_history_that_a_comparison_with_the_clock_may_have_dropped_is_not_replaced_before_a_person_says_so() -> (
@@ -148,7 +148,10 @@ def test_history_that_a_comparison_with_the_clock_may_have_dropped_is_not_replac
     decision = decide(observed(backfill(settled(**found), outputs=[output()])))
     assert publishes(decision) == []
     _, message = said(decision, ConditionType.PUBLISHED)
-    assert "its query has current_timestamp() in a filter, which is the time of this run" in message
+    assert (
+        "its query uses current_timestamp() in a filter, which follows the time of this run"
+        in message
+    )
     waits = waiting(backfill(settled(**found), outputs=[output()]))
     assert publishes(approve(waits)) == ["counts"]
     assert publishes(decide(observed(backfill(settled(**found), outputs=[output("Append")])))) == [
@@ -165,7 +168,7 @@ def test_a_comparison_with_the_clock_is_said_while_the_run_reads() -> None:
     )
     decision = decide(running(report=reported("Running", queries=(query,))))
     _, message = said(decision, ConditionType.RUNNING)
-    assert "counts: its query has now() in a filter" in message
+    assert "counts: its query uses now() in a filter" in message
 
 
 def test_a_result_of_an_earlier_version_that_says_nothing_waits_as_well() -> None:
@@ -273,9 +276,9 @@ def test_what_is_missing_is_said_before_anything_is_published(
         (COMPLETE, ""),
         (
             COMPLETE | {"by_clock": "now() in a filter"},
-            "may lack results of the window: its query has now() in a filter",
+            "may lack results of the window: its query uses now() in a filter",
         ),
-        (UNKNOWN, "may lack results of the window: how many were still open is unknown"),
+        (UNKNOWN, "may lack results of the window: it is unknown how many were still open"),
         (OPEN | {"open_at_end": 1}, "lacks 1 result of the window that was still open"),
         (OPEN | {"open_at_end": 2}, "lacks 2 results of the window that were still open"),
         (

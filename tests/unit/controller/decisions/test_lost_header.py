@@ -82,10 +82,10 @@ def test_the_job_finds_the_header_in_the_workspace(tmp_path: Path) -> None:
     ("content", "said"),
     [
         (None, "is not in .* either"),
-        (b"{", "cannot be read either"),
+        (b"{", "it cannot be read from"),
         (
             json.dumps(HEADER.to_manifest() | {"planId": "0123456789abcdef"}).encode(),
-            "its inputs give",
+            "but contains the inputs of plan",
         ),
     ],
     ids=["gone", "damaged", "another plan"],

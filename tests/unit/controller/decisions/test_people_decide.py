@@ -159,7 +159,7 @@ def test_a_rejection_ends_the_backfill_and_publishes_nothing() -> None:
     )
     assert jobs(decision) == []
     assert decision.next.at_rest
-    told = "rejected by jane: a gap; the result stays in lake.ops.counts branch backfill/january"
+    told = "rejected by jane: a gap; the result stays in branch backfill/january of lake.ops.counts"
     for kind in (ConditionType.PUBLISHED, ConditionType.SUCCEEDED):
         assert stage(decision.status, kind) == ("False", Reason.REJECTED, told)
     assert decision.status.finished_at is not None

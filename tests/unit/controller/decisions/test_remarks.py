@@ -47,7 +47,7 @@ def test_what_has_no_effect_on_this_machine_is_said_there_and_only_there(
     spec: dict[str, Any], field: str
 ) -> None:
     (remark,) = told(one_process=True, **spec)
-    assert remark.startswith("without effect on this machine: ")
+    assert remark.startswith("these fields have no effect on this machine: ")
     assert field in remark
     assert told(**spec) == []
 
@@ -60,7 +60,7 @@ def test_what_only_a_live_application_of_the_operators_would_need_is_said(
 ) -> None:
     (field,) = given
     (remark,) = told(handOff={"to": "Live", **given})
-    assert remark == f"without effect here: spec.handOff.{field} with start: Prepare"
+    assert remark == f"these fields have no effect here: spec.handOff.{field} with start: Prepare"
     assert told(handOff={"to": "Live", "start": "Deploy", **given}) == []
     assert told(handOff={"to": "Live"}) == []
 
@@ -74,18 +74,17 @@ def test_that_a_hand_off_by_time_reads_records_twice_and_may_lose_some_is_said()
     by_time[1]["kafka"] = {"partitionColumn": "p", "offsetColumn": "o"}
     assert told(handOff=hand_off, sources=by_time) == [
         "sources clicks, plays: live traffic continues with records up to 1h30m older than"
-        " the newest row of each; queries must drop duplicates, and older records that the table"
-        " does not have are lost"
+        " the newest row of each; queries must drop duplicates, and older records that are"
+        " missing from the table are lost"
     ]
     assert told(handOff=hand_off, sources=by_time[1:2]) == [
-        "without effect here: spec.handOff.startingTimestampMargin with Kafka offsets of all"
-        " sources"
+        "these fields have no effect here: spec.handOff.startingTimestampMargin when all sources have Kafka offsets"
     ]
 
 
 def test_that_queries_left_out_go_live_without_state_is_said() -> None:
     (remark,) = told(handOff={"to": "Live"}, ignoredQueries=["alerts"])
-    assert "starts them without state" in remark
+    assert "starts these queries without state" in remark
     assert told(ignoredQueries=["alerts"]) == []
 
 
@@ -106,7 +105,7 @@ def test_a_lateness_by_which_batch_jobs_go_is_not_without_effect() -> None:
 def test_the_resources_of_a_pod_that_is_not_made_are_said() -> None:
     resources = {"memory": "8Gi"}
     assert told(planning={"resources": resources}) == [
-        "without effect here: spec.planning.resources with runIn: Operator"
+        "these fields have no effect here: spec.planning.resources with runIn: Operator"
     ]
     assert told(planning={"resources": resources, "runIn": "Pod"}) == []
 

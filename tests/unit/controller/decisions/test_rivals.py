@@ -43,8 +43,8 @@ def test_another_backfill_of_the_same_rows_is_named_with_its_window() -> None:
         "Backfill elsewhere/february, which is in progress, also writes lake.ops.counts, from "
     )
     assert (
-        "from 2024-01-01T09:00:00Z to 2024-01-01T12:00:00Z: the one that publishes second is"
-        " refused" in told
+        "from 2024-01-01T09:00:00Z to 2024-01-01T12:00:00Z: whichever publishes second is refused"
+        in told
     )
 
 

@@ -117,7 +117,7 @@ def test_half_a_message_holds_a_place_no_longer_than_a_job_may_take(
     try:
         runner = pool.runner(("default", "january"), lambda: None)
         runner.start(JOB)
-        assert "has not ended in 1 s" in str(ended(runner, JOB).error)
+        assert "has not finished in 1 s" in str(ended(runner, JOB).error)
     finally:
         pool.close()
 

@@ -75,7 +75,7 @@ def test_where_no_container_comes_the_job_fails_and_says_where_to_look(
     try:
         runner = pool.runner(KEY, lambda: None)
         runner.start(JOB)
-        assert "look at the operator's pods with kubectl describe" in str(ended(runner, JOB).error)
+        assert "check the operator's pods with kubectl describe" in str(ended(runner, JOB).error)
     finally:
         pool.close()
 

@@ -172,7 +172,7 @@ def test_a_job_that_never_ends_does_not_hold_up_the_others(clicks: Clicks, pools
         job = clicks.plan_job()
         first.start(job)
         second.start(job)
-        assert "has not ended in 2 s" in str(ended(first, job).error)
+        assert "has not finished in 2 s" in str(ended(first, job).error)
         eventually(lambda: second.state and not second.state.waits_for, "the second one's turn")
 
 
@@ -203,7 +203,7 @@ def test_a_catalog_that_never_answers_ends_its_job_and_holds_up_no_other_namespa
             ours.start(clicks.plan_job())
             assert isinstance(ended(ours, clicks.plan_job()).result, PlanResult)
             for runner in theirs:
-                assert "has done nothing in 2 s" in str(ended(runner, clicks.plan_job()).error)
+                assert "has made no progress in 2 s" in str(ended(runner, clicks.plan_job()).error)
         finally:
             pool.close()
 

@@ -35,7 +35,9 @@ def test_what_is_refused_or_removed_elsewhere_leaves_it_alone(job: PlanJob) -> N
     checkpoints(job.workspace).write("uid-1/query/metadata", b"")
     kept = sorted(job.workspace.files())
     other = replace(job, kept_in=THERE, uid="uid-2")
-    with pytest.raises(BadInput, match=f"belongs to the Backfill of .* in {HERE}; remove that"):
+    with pytest.raises(
+        BadInput, match=f"belongs to a Backfill with the same .* in {HERE}; delete that"
+    ):
         other.run(lambda progress: None)
     discard(other)
     assert sorted(job.workspace.files()) == kept
@@ -60,5 +62,7 @@ def test_an_earlier_one_of_the_same_place_is_gone(job: PlanJob) -> None:
 def test_a_backfill_whose_cluster_is_called_another_name_keeps_its_workspace(job: PlanJob) -> None:
     plan = job.run(lambda progress: None).header
     assert replace(job, kept_in=THERE).run(lambda progress: None).header == plan
-    with pytest.raises(BadInput, match=f"belongs to the Backfill of .* in {THERE}; remove that"):
+    with pytest.raises(
+        BadInput, match=f"belongs to a Backfill with the same .* in {THERE}; delete that"
+    ):
         replace(job, uid="uid-2").run(lambda progress: None)

@@ -73,7 +73,7 @@ def test_history_goes_on_with_rows_that_come_while_it_is_read(
     assert status.hand_off.growing is None
     assert len(status.hand_off.extensions or ()) == 1
     assert status.hand_off.history_end == now + timedelta(microseconds=1)
-    assert "within maxDistance" in (status.hand_off.complete_because or "")
+    assert "which is within maxDistance" in (status.hand_off.complete_because or "")
     assert status.newest_plan_id != status.plan_id
     assert status.progress.steps == STEPS + 2
     assert [each["step"] for each in runs.events("step")] == list(range(STEPS + 3))
@@ -85,7 +85,7 @@ def test_a_run_that_hands_nothing_over_has_failed(runs: LocalRuns) -> None:
     write(runs)
     ended = runs.run(keeps_state=1)
     assert ended.status == 1
-    assert "its driver ended without handing its state over" in ended.err
+    assert "its driver ended without handing over its state" in ended.err
 
 
 def test_a_run_warns_of_records_that_kafka_may_remove_before_history_is_read(
@@ -95,8 +95,8 @@ def test_a_run_warns_of_records_that_kafka_may_remove_before_history_is_read(
     ended = runs.run("--output", "json", kept_until="2024-01-03T00:00:00Z", step_seconds=0.3)
     assert ended.status == 0, ended.err
     assert (
-        "january: warning: Kafka may remove records that follow history after 2024-01-03T00:00:00Z,"
-        " before history is expected to be read" in ended.err
+        "january: warning: after 2024-01-03T00:00:00Z, Kafka may remove records that follow"
+        " history, but reading history is expected to take longer" in ended.err
     )
 
 
@@ -108,7 +108,8 @@ def test_a_run_warns_of_records_that_are_read_twice(runs: LocalRuns) -> None:
         "january: warning: sources clicks, views: live traffic continues with records up to"
         " 30m older than the newest row of each",
         "january: warning: live traffic continues with records from 2024-01-01T05:29:00Z, some of"
-        " which history has already read, and no duplicates are known to be dropped in query",
+        " which are already part of history, and these queries are not known to drop duplicates:"
+        " query",
     ):
         assert ended.err.count(warning) == 1
 

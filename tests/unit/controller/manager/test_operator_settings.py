@@ -55,4 +55,4 @@ def test_what_can_not_be_is_refused(
 def test_a_wrong_variable_is_refused_as_well(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse([], {"BACKFILL_OPERATOR_LOG_LEVEL": "loud"})
-    assert "--log-level: loud is none of" in capsys.readouterr().err
+    assert "--log-level: loud is not one of" in capsys.readouterr().err

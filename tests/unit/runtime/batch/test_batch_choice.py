@@ -89,14 +89,14 @@ def choosing(header: PlanHeader, monkeypatch: pytest.MonkeyPatch) -> Choosing:
             BOUNDED,
             STREAMED,
             0,
-            Choice(None, "an earlier attempt began to run it as a stream"),
+            Choice(None, "an earlier attempt started it in Streaming execution"),
         ),
         "begun as a stream, and its branch was lost": (
             "Auto",
             BOUNDED,
             None,
             4,
-            Choice(None, "an earlier attempt began to run it as a stream"),
+            Choice(None, "an earlier attempt started it in Streaming execution"),
         ),
     },
 )
@@ -125,8 +125,8 @@ def test_rows_of_which_it_is_hidden_when_they_arrived_are_streamed(
 ) -> None:
     choosing.hidden = {"impressions": "MapInArrow"}
     reason = (
-        "MapInArrow before the watermark of impressions hides when its rows arrived, so batch jobs"
-        " could lose late ones unnoticed"
+        "MapInArrow before the watermark of impressions hides when its rows arrived, so batch"
+        " jobs could lose late rows unnoticed"
     )
     expected = Choice(None, reason) if streamed else Choice(BOUNDED)
     assert choosing.choose(execution, staged) == expected
@@ -159,21 +159,23 @@ def test_rows_that_a_stream_changes_need_keys(choosing: Choosing) -> None:
     with pytest.raises(
         UnsupportedProgram,
         match=(
-            r"the query q runs as a stream \(spec.execution is Streaming\), and output mode"
-            r" update .* name the columns that identify a row in keys of the output out"
+            r"the query q runs in Streaming execution \(spec.execution is Streaming\), and output mode"
+            r" update .* list the columns that identify a row in keys of the output out"
         ),
     ):
         choosing.choose("Streaming", output_mode="update")
     choosing.found = UNBOUNDED
-    with pytest.raises(UnsupportedProgram, match=r"as a stream \(TransformWith.*mode Update"):
+    with pytest.raises(
+        UnsupportedProgram, match=r"in Streaming execution \(TransformWith.*mode Update"
+    ):
         choosing.choose("Auto", output_mode="Update")
     choosing.changes = False
     assert choosing.choose("Auto", output_mode="Update").holds == "Rows", "as in append mode"
 
 
 def test_columns_are_named_as_the_program_does(choosing: Choosing) -> None:
-    choosing.found = Unbounded("Aggregate groups by title#30L, user#7, and no window")
-    assert choosing.choose("Auto").reason == "Aggregate groups by title, user, and no window"
+    choosing.found = Unbounded("Aggregate groups by title#30L, user#7, and no time window")
+    assert choosing.choose("Auto").reason == "Aggregate groups by title, user, and no time window"
 
 
 def test_rows_in_the_order_of_their_offsets_need_a_stream(choosing: Choosing) -> None:
@@ -186,7 +188,9 @@ def test_rows_in_the_order_of_their_offsets_need_a_stream(choosing: Choosing) ->
 
 def test_what_the_resource_demands_and_cannot_be_done_is_refused(choosing: Choosing) -> None:
     choosing.found = UNBOUNDED
-    with pytest.raises(UnsupportedProgram, match=r"cannot run the query q: .*; write Streaming"):
+    with pytest.raises(
+        UnsupportedProgram, match=r"is not possible for the query q: .*; use Streaming"
+    ):
         choosing.choose("Batch")
 
 

@@ -88,7 +88,7 @@ def test_jobs_that_each_read_a_table_may_find_that_it_has_changed(
     compare(checked, first, 7)
     if lasting is Lasting.JOB:
         compare(checked, second, 8)
-        assert "a table that each of them has read by itself may have changed" in caplog.text
+        assert "a table that each of them read separately may have changed" in caplog.text
     else:
         with pytest.raises(UnsupportedProgram, match="at noon"):
             compare(checked, second, 8)

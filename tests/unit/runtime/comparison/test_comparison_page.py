@@ -112,8 +112,8 @@ def test_texts_that_differ_where_they_are_cut_are_not_shown_as_if_they_were_equa
     row = {"id": "1", "note": "a" * 200 + "…", "plays": "1"}
     found.samples = [Sample("different", row, row | {"plays": None}, ("note", "plays"))]
     page = written(found, tmp_path)
-    assert page.count("after what is shown") == 1
-    assert page.index("after what is shown") < page.index(">plays<", page.index("Different:"))
+    assert page.count("after the part shown") == 1
+    assert page.index("after the part shown") < page.index(">plays<", page.index("Different:"))
 
 
 def test_a_reference_is_named_where_production_would_be(tmp_path: Path) -> None:

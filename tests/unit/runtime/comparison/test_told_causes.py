@@ -19,7 +19,7 @@ from comparison_reports import START, compared, report
 HALF_HOUR, DAY = timedelta(minutes=30), timedelta(days=1)
 FIRST = "from 2021-07-11T00:00:00Z to before 2021-07-11T01:00:00Z"
 LAST = "from 2021-07-11T11:00:00Z to before 2021-07-11T12:00:00Z"
-OF_THAT_TIME = "check whether the sources still hold all events of that time."
+OF_THAT_TIME = "check whether the sources still contain all events of that time."
 NOT_DRAIN = f"window.drain may be too short. If it is not, {OF_THAT_TIME}"
 NOT_WARM_UP = f"window.warmUp may be too short. If it is not, {OF_THAT_TIME}"
 
@@ -72,7 +72,7 @@ def twice(found: Found, number: int, missing: int = 0, extra: int = 0) -> Found:
         "the last hour is extra": (
             otherwise_equal(h11=Counts(0, 0, 0, 100)),
             f"All 100 rows that do not match are at the end of the window, {LAST}: check whether"
-            " production had all rows up to there when it was compared.",
+            " production had all rows up to that point when it was compared.",
         ),
         "both ends": (
             otherwise_equal(h0=Counts(50, 50), h11=Counts(50, 0, 50)),
@@ -125,18 +125,18 @@ def twice(found: Found, number: int, missing: int = 0, extra: int = 0) -> Found:
         ),
         "some are missing throughout": (
             compared(**{f"h{hour}": Counts(90, 0, 10) for hour in range(12)}),
-            "All rows of the result are in production, which has more: check whether the sources"
-            " still hold all events of the window.",
+            "All rows of the result are in production, which has more rows: check whether the"
+            " sources still contain all events of the window.",
         ),
         "two are missing at times that have nothing in common": (
             otherwise_equal(h2=Counts(99, 0, 1), h5=Counts(99, 0, 1)),
-            "All rows of the result are in production, which has more: check whether the sources"
-            " still hold all events of the window.",
+            "All rows of the result are in production, which has more rows: check whether the"
+            " sources still contain all events of the window.",
         ),
         "some are extra throughout": (
             compared(**{f"h{hour}": Counts(90, 0, 0, 10) for hour in range(12)}),
-            "All rows of production are in the result, which has more: production may have dropped"
-            " late events or missed some.",
+            "All rows of production are in the result, which has more rows: production may have"
+            " dropped late events or missed some.",
         ),
         "all kinds throughout": (
             compared(**{f"h{hour}": Counts(90, 1, 2, 3) for hour in range(12)}),
@@ -156,14 +156,13 @@ def twice(found: Found, number: int, missing: int = 0, extra: int = 0) -> Found:
         ),
         "the result has no rows": (
             compared(h0=Counts(0, 0, 3)),
-            "The result has no rows in the window: check whether the sources still hold all events"
-            " of the window.",
+            "The result has no rows in the window: check whether the sources still contain all"
+            " events of the window.",
         ),
         "no row has the keys of another": (
             compared(h4=Counts(0, 0, 3, 3)),
-            "No row of the result has the keys of a row of production: check that no key is"
-            " different in every run, such as a random ID, and that both have times of the same"
-            " zone.",
+            "No row of the result has the keys of a row of production: check that no key differs"
+            " from run to run, such as a random ID, and that both use the same time zone.",
         ),
     },
 )
@@ -234,7 +233,7 @@ def test_rows_that_the_result_has_twice_are_no_rows_that_production_has_missed()
     found = twice(otherwise_equal(), 11, extra=1)
     assert told_without_keys(found) == [
         f"The one row that is only in the result is equal to a row that both have ({LAST}): check"
-        " whether the sources hold events twice."
+        " whether the sources contain events twice."
     ]
     assert told(found) == [
         "1 key occurs more than once in the result: either rows were written twice, or the keys do"
@@ -346,12 +345,12 @@ def test_a_column_is_not_blamed_for_rows_of_which_it_is_unknown_what_differs() -
     assert not any("only in written" in cause for cause in told(found))
 
 
-HOLE = "impressions: it has no rows from 03:00 to 04:00"
-TWICE = "impressions: at least 7 rows have the Kafka offset of another row"
+HOLE = "impressions: no rows from 03:00 to 04:00"
+TWICE = "impressions: at least 7 rows have the same Kafka offset as another row"
 CLUES = {
     "input": HOLE,
     "twice": TWICE,
-    "clock": "The query has now() in a filter, which is the time of this run",
+    "clock": "The query uses now() in a filter, which follows the time of this run",
     "dropped": "The application's watermark dropped 3,000 rows as late in this run",
     "arrived": "3 rows of the input were so late that a stream drops them",
     "open": "40 results of the window were still open when the input ended",
@@ -393,10 +392,10 @@ def test_what_the_run_knows_is_not_said_of_rows_that_are_only_there_twice() -> N
 def test_rows_that_the_run_dropped_are_said_with_what_avoids_that() -> None:
     throughout = compared(**{f"h{hour}": Counts(90, 0, 10) for hour in range(12)})
     assert told(throughout, Clues(dropped_late=3_000)) == [
-        "The application's watermark dropped 3,000 rows as late in this run, and the result may"
-        " lack what follows from them. If production did not drop them, create a new Backfill with"
-        " a smaller ordering.allowedLateness, or with ordering.policy: Exact.",
-        "All rows of the result are in production, which has more.",
+        "The application's watermark dropped 3,000 rows as late in this run, so the result may"
+        " lack rows that depend on them. If production did not drop them, create a new Backfill"
+        " with a smaller ordering.allowedLateness, or with ordering.policy: Exact.",
+        "All rows of the result are in production, which has more rows.",
     ]
 
 
@@ -426,12 +425,12 @@ def test_results_that_were_left_open_are_said_with_the_drain_that_closes_them() 
 def test_one_late_row_is_one() -> None:
     clues = Clues(dropped_late=1, arrived_late=1)
     dropped, _, arrived = told(compared(h4=Counts(9, 1), h7=Counts(99)), clues)
-    assert "dropped 1 row as late in this run, and the result may lack what follows from it." in (
+    assert "dropped 1 row as late in this run, so the result may lack rows that depend on it." in (
         dropped
     )
     assert "If production did not drop it, create" in dropped
     assert arrived.startswith(
-        "1 row of the input was so late that a stream drops it. The result has what follows from it"
+        "1 row of the input was so late that a stream drops it. The result reflects it"
     )
 
 

@@ -33,7 +33,7 @@ def test_the_last_batch_is_the_one_that_both_logs_end_with() -> None:
 def test_a_checkpoint_with_an_uncommitted_batch_is_refused(
     logs: tuple[list[str], list[str]],
 ) -> None:
-    with pytest.raises(BackfillError, match="another attempt commits it"):
+    with pytest.raises(BackfillError, match="the next attempt commits it"):
         last_batch(*logs)
 
 
@@ -92,7 +92,7 @@ def test_sources_get_other_offsets_and_the_rest_of_the_entry_stays() -> None:
     [
         (ENTRY.replace("v1", "v2"), "the format v2, and only v1 is supported"),
         (ENTRY.replace('"step": 4', '"step": 3'), "read 3 steps of events"),
-        (ENTRY.replace('{"source": "clicks", "step": 4}', "-"), "not history's: -"),
+        (ENTRY.replace('{"source": "clicks", "step": 4}', "-"), "not one of history: -"),
     ],
 )
 def test_an_entry_that_is_not_that_of_the_flush_is_not_changed(entry: str, problem: str) -> None:

@@ -78,7 +78,7 @@ def test_a_driver_killed_while_it_wrote_the_marker_is_followed_by_another_try(
 def test_what_others_have_put_there_stays(tmp_path: Path) -> None:
     other = MINE.model_copy(update={"uid": "other"}).model_dump_json(by_alias=True)
     with pytest.raises(
-        UnsupportedProgram, match=r"another Backfill.* or remove what is there if no"
+        UnsupportedProgram, match=r"another Backfill.* or remove the state there if no"
     ):
         own(tmp_path, marker=other)
     with pytest.raises(
@@ -95,7 +95,9 @@ def test_a_checkpoint_is_not_put_among_what_is_removed_with_the_backfill(
     placed = Placement(
         "sums", MINE, f"s3a{workspace[2:]}/{location}", Workspace(str(tmp_path)), None
     )
-    with pytest.raises(UnsupportedProgram, match="removed with it; give the query a checkpointLoc"):
+    with pytest.raises(
+        UnsupportedProgram, match="with the Backfill; give the query a checkpointLoc"
+    ):
         check_outlives(placed, f"{workspace}/plans/0123")
 
 
@@ -108,7 +110,7 @@ def test_a_checkpoint_may_be_beside_the_workspace_of_a_backfill(tmp_path: Path) 
 @pytest.mark.parametrize("location", ["sums", "./sums", "checkpoints/sums", "../s3://lake/sums"])
 def test_a_location_that_depends_on_where_a_driver_runs_is_refused(location: str) -> None:
     placed = Placement("sums", MINE, location, Workspace("/unused"), None)
-    with pytest.raises(UnsupportedProgram, match=r"is relative, .*; write it in full"):
+    with pytest.raises(UnsupportedProgram, match=r"is relative, .*; use an absolute location"):
         check_absolute(placed)
 
 

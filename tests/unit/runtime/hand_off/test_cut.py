@@ -178,15 +178,15 @@ def test_kafka_that_holds_older_records_or_has_removed_none_holds_all_since_a_ti
 def test_records_may_be_lost_where_all_that_kafka_holds_is_newer() -> None:
     with pytest.raises(
         InvalidPlanInput,
-        match=r"from 1970-01-01T00:00:00.001000Z on, .* \(partition 1 begins with offset 5\); wait",
+        match=r"from 1970-01-01T00:00:00.001000Z on, .* \(partition 1 begins at offset 5\); wait",
     ):
         reach_back(Held(0, 20, 7), Held(5, 20, 5))
 
 
 def test_what_compaction_has_removed_does_not_count_as_older_than_what_is_left() -> None:
-    with pytest.raises(InvalidPlanInput, match=r"are newer \(partition 0 begins with offset 5\)"):
+    with pytest.raises(InvalidPlanInput, match=r"are newer \(partition 0 begins at offset 5\)"):
         reach_back(Held(5, 20, 7, first=7))
-    with pytest.raises(InvalidPlanInput, match=r"are newer \(partition 0 begins with offset 5\)"):
+    with pytest.raises(InvalidPlanInput, match=r"are newer \(partition 0 begins at offset 5\)"):
         reach_back(Held(5, 20, 20, first=20))
 
 
@@ -206,12 +206,12 @@ def test_retention_by_time_has_removed_nothing_that_is_newer_than_it(retention_u
 def test_records_may_be_lost_where_retention_by_time_does_not_explain_what_was_removed(
     retention_us: int, limited_by_size: bool
 ) -> None:
-    with pytest.raises(InvalidPlanInput, match="partition 0 begins with offset 5"):
+    with pytest.raises(InvalidPlanInput, match="partition 0 begins at offset 5"):
         reach_back(Held(5, 20, 5), retention_us=retention_us, limited_by_size=limited_by_size)
 
 
 def test_records_may_be_lost_where_kafka_holds_none_and_would_have_removed_them() -> None:
-    with pytest.raises(InvalidPlanInput, match="partition 0 begins with offset 5"):
+    with pytest.raises(InvalidPlanInput, match="partition 0 begins at offset 5"):
         reach_back(Held(5, 5, 5), retention_us=7_500)
 
 

@@ -35,13 +35,15 @@ def check(query: ContinuedQuery, **hand_off: Any) -> None:
 
 
 def test_a_location_that_the_live_application_may_not_find_is_refused() -> None:
-    with pytest.raises(UnsupportedProgram, match=r"counts, live/counts, is relative, .* in full"):
+    with pytest.raises(UnsupportedProgram, match=r"counts, live/counts, is relative, .* absolute"):
         check(replace(QUERY, location="live/counts"))
 
 
 def test_a_query_that_ends_is_not_deployed() -> None:
     ends = replace(QUERY, ends=True)
-    with pytest.raises(UnsupportedProgram, match=r"start: is Deploy, and the query counts ends by"):
+    with pytest.raises(
+        UnsupportedProgram, match=r"start: is Deploy, but the query counts stops after"
+    ):
         check(ends, deployed=True)
     for query, deployed in ((ends, False), (QUERY, True)):
         with pytest.raises(AttributeError, match="conf"):  # what is checked next needs Spark

@@ -208,9 +208,12 @@ def test_another_attempt_takes_what_the_first_one_has_found(events: Events) -> N
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        ("record.text", "record.text of lake.raw.events holds no times; name a column"),
-        ("missing", "missing of lake.raw.events holds no times; name a column"),
-        ("record.ms", "record.ms of lake.raw.events has no values in the newest rows; fill it in"),
+        ("record.text", "record.text of lake.raw.events contains no times; set a column"),
+        ("missing", "missing of lake.raw.events contains no times; set a column"),
+        (
+            "record.ms",
+            "record.ms of lake.raw.events has no values in the newest rows; fill in the column",
+        ),
     ],
 )
 def test_a_column_that_has_no_times_is_refused(events: Events, column: str, message: str) -> None:

@@ -112,7 +112,7 @@ def test_of_records_that_were_written_twice_the_one_that_is_read_first_is_read(
         assert Counter(found) == Counter(wanted)
     (note,) = (each for each in header.sources[0].input.notes if "dropDuplicates" in each)
     assert note == (
-        "9 of 42 rows have a Kafka offset that another row has, and are left out (dropDuplicates)"
+        "9 of 42 rows have the same Kafka offset as another row and are left out (dropDuplicates)"
     )
 
 
@@ -184,9 +184,9 @@ def test_offsets_that_files_of_several_partitions_lack_are_found(
     check = planned(workspace).sources[0].input
     (note,) = (each for each in check.notes if "lacks" in each)
     assert note == (
-        "of the rows that are read, Kafka partition 0 lacks 109,980 offsets: 90010 to 90014,"
-        " 90025 to 199999; these are missing in the table, were deleted, or arrived before or after"
-        " what is read"
+        "in the rows to be read, Kafka partition 0 lacks 109,980 offsets: 90010 to 90014, 90025"
+        " to 199999; these rows are missing from the table, were deleted, or arrived outside the"
+        " input range"
     )
     filtered = planned(workspace, filter="topic == 'a'").sources[0].input
     assert not any("lacks" in each for each in filtered.notes)
@@ -201,7 +201,7 @@ def test_without_the_wish_every_row_is_read_and_the_plan_is_what_it_was(
     assert len(records_of(header, workspace)) == 10
     assert "dropDuplicates" not in header.to_json().decode()
     assert header.sources[0].input.notes == (
-        "at least 5 rows have the Kafka offset of another row",
+        "at least 5 rows have the same Kafka offset as another row",
     )
 
 
@@ -229,7 +229,7 @@ def test_rows_without_an_offset_are_read(lake: Catalog, tmp_path: Path) -> None:
     ("limit", "words"),
     [
         ("MOST_CHUNKS", "column offset are too far apart to find duplicates"),
-        ("MOST_RANGES", "has duplicates at more than 1 places"),
+        ("MOST_RANGES", "has duplicates in more than 1 places"),
     ],
 )
 def test_more_than_planning_can_remember_is_refused_with_what_to_do(

@@ -257,7 +257,7 @@ def test_a_file_of_another_type_is_refused_by_its_name_before_anything_runs(
     table = commit_files(lake, table, 1, [file_of(table, "numbers.parquet", rows)])
     with pytest.raises(
         InvalidPlanInput,
-        match=r"numbers\.parquet has int64 in column ts, where the table has timestamptz",
+        match=r"numbers\.parquet has int64 in column ts, but the table has timestamptz",
     ):
         planned(tmp_path / "arrival")
     other = columns((1, "ts", pa.timestamp("us", "UTC")), (2, "n", pa.string()))
@@ -268,7 +268,7 @@ def test_a_file_of_another_type_is_refused_by_its_name_before_anything_runs(
         lake, table, 1, [file_of(table, "texts.parquet", texts, **metrics(1, START, START))]
     )
     with pytest.raises(
-        InvalidPlanInput, match=r"texts\.parquet has string in column n, where the table has long"
+        InvalidPlanInput, match=r"texts\.parquet has string in column n, but the table has long"
     ):
         planned(tmp_path / "other")
 
@@ -476,6 +476,6 @@ def test_an_arrival_within_a_list_is_refused(lake: Catalog, tmp_path: Path) -> N
     commit_files(lake, table, 1, [])
     with pytest.raises(
         InvalidPlanInput,
-        match=r"column items\.element\.ts of lake\.raw\.events is within a list or map",
+        match=r"column items\.element\.ts of lake\.raw\.events is inside a list or map",
     ):
         planned(tmp_path / "w", timestampColumn="items.element.ts")

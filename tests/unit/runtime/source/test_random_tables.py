@@ -282,7 +282,9 @@ REFUSALS = {
     "without a Kafka partition or offset": lambda asked, rows: any(
         None in row.kafka for table in asked.tables for row in table.rows
     ),
-    "out of order; allowedLateness is": lambda asked, rows: asked.policy is OrderingPolicy.STRICT,
+    "out of order, but allowedLateness is": lambda asked, rows: (
+        asked.policy is OrderingPolicy.STRICT
+    ),
 }
 """What planning may refuse, and when."""
 

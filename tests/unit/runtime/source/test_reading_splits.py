@@ -194,7 +194,7 @@ def test_a_file_with_other_row_groups_than_planned_is_not_read(
     assert read(described, split).num_rows == GROUP
     with pytest.raises(
         InvalidPlanInput,
-        match=r"data.parquet has 8 row groups where its manifest says 7; rewrite the file",
+        match=r"data.parquet has 8 row groups, but its manifest says 7; rewrite the file",
     ):
         read(described, replace(split, file_row_groups=7))
 

@@ -96,7 +96,7 @@ def test_the_next_offset_is_one_step_or_the_flush_or_where_it_was(
 
 
 def test_a_checkpoint_in_which_another_source_stands_is_refused(reader: StepReader) -> None:
-    with pytest.raises(PlanCorrupt, match="source plays where the application now reads events"):
+    with pytest.raises(PlanCorrupt, match="source plays, but the application now reads events"):
         reader.latestOffset({"source": "plays", "step": 0}, ReadAllAvailable())
 
 

@@ -20,7 +20,7 @@ def test_no_frame_is_written_even_if_the_program_catches_the_error() -> None:
     writer = CheckedWriterV2(frame, "lake.raw.clicks", SurveyedProgram(run))
     with pytest.raises(
         UnsupportedProgram,
-        match=r"the main program writes to lake\.raw\.clicks \(writeTo\.append\) while it starts",
+        match=r"the main program writes to lake\.raw\.clicks \(writeTo\.append\) at startup",
     ):
         writer.append()
     assert run.outcome is not None

@@ -68,7 +68,7 @@ def test_a_copy_elsewhere_is_not_the_outputs_table(branch: _Branch, table: str, 
         branch._place = None
         function = _function(branch)
         assert function.branch(WriteTarget(places[0], "write")) is branch
-        with pytest.raises(UnsupportedProgram, match="has the name of both"):
+        with pytest.raises(UnsupportedProgram, match="matches the name of both"):
             function.branch(WriteTarget(places[1], "write"))
 
 

@@ -111,18 +111,18 @@ def choosing(tmp_path: Path, header: PlanHeader, monkeypatch: pytest.MonkeyPatch
         "no state": ({"kept": (), "needed": 0}, "", ROCKSDB),
         "what the program sets": (
             {"properties": {PROVIDER: "their.own"}},
-            "their.own, as the program or the resource sets it",
+            "their.own, as set by the program or the Backfill",
             "their.own",
         ),
         "a join's format that only RocksDB has": (
             {"properties": {JOIN_FORMAT: "4"}},
-            f"RocksDB, as {JOIN_FORMAT} needs it",
+            f"RocksDB, as required by {JOIN_FORMAT}",
             ROCKSDB,
         ),
-        "how it began": ({"begun": ROCKSDB}, "RocksDB, as it began", None),
+        "how it began": ({"begun": ROCKSDB}, "RocksDB, as in earlier attempts", None),
         "how it began, whatever is set now": (
             {"begun": HEAP, "properties": {PROVIDER: ROCKSDB}},
-            "memory, as it began",
+            "memory, as in earlier attempts",
             ROCKSDB,
         ),
     },

@@ -59,7 +59,7 @@ def test_a_topic_that_is_listed_twice_is_read_once() -> None:
 def test_a_source_by_name_goes_on_in_the_topic_that_it_has_in_production() -> None:
     check_same_topic({"subscribe": "raw-impressions"}, SOURCES[0])
     check_same_topic({"source": "impressions"}, SOURCES[0])
-    with pytest.raises(UnsupportedProgram, match="from the topic other, and"):
+    with pytest.raises(UnsupportedProgram, match="from the topic other, but"):
         check_same_topic({"subscribe": "other"}, SOURCES[0])
 
 
@@ -180,7 +180,7 @@ def test_a_query_finds_its_output(case: str, target: Target, taken: list[str], o
                     "two queries write the output summary (lake.default.play_summary): the query"
                     " q, and"
                 ),
-                "unite",
+                "combine",
                 "ignoredQueries",
             ],
         ),
@@ -251,7 +251,7 @@ def test_a_write_of_a_batch_to_no_output_is_refused_with_its_name_and_what_to_do
     words = [
         "audit.log (write.saveAsTable)",
         "the name log",
-        "name audit.log in spec.ignoredQueries",
+        "list audit.log in spec.ignoredQueries",
     ]
     assert all(word in str(error.value) for word in words)
 
@@ -304,7 +304,7 @@ def test_of_tables_with_similar_names_the_one_that_is_written_is_meant(
 def test_a_table_that_may_be_that_of_several_outputs_is_refused() -> None:
     with pytest.raises(UnsupportedProgram, match=r"may be archive\.default\.plays or lake"):
         match_write("default.plays", "write.save", "q", TWINS)
-    with pytest.raises(UnsupportedProgram, match="write its name with the catalog"):
+    with pytest.raises(UnsupportedProgram, match="qualify the name with its catalog"):
         match_output(Target(table="default.plays"), TWINS, {})
     assert match_output(Target(query_name="plays", table="default.plays"), TWINS, {}) is TWINS[1]
 
@@ -334,7 +334,11 @@ def test_a_place_may_be_named_in_several_ways(one: str, other: str, same: bool) 
     ("others", "execution", "words"),
     [
         ({"each"}, "Auto", ["two queries are named each", "queryName"]),
-        (set(), "Batch", ['spec.execution: "Batch" cannot run the query each: its function']),
+        (
+            set(),
+            "Batch",
+            ['spec.execution: "Batch" is not possible for the query each: its function'],
+        ),
     ],
 )
 def test_a_query_with_a_function_has_a_name_of_its_own_and_runs_as_a_stream(

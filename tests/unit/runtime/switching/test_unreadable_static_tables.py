@@ -129,7 +129,7 @@ def test_what_spark_cannot_read_is_said_with_what_to_change(
     assert len(run.refused) == 1
 
 
-AS_VIEW = "read it with spark.table, and name it for SQL by createOrReplaceTempView"
+AS_VIEW = "read it with spark.table, and register it for SQL with createOrReplaceTempView"
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,18 @@ _FREE = ("privileged", "procMount", "sysctls", "windowsOptions")
 _HOST = ("hostNetwork", "hostPID", "hostIPC")
 _LIMIT_RANGE = ("usage per Container", "usage per Pod", "max limit to request ratio")
 _ADVICE = {
-    POD_SECURITY: "change what it names in the driver of the SparkApplication, or overrides.driver",
+    POD_SECURITY: (
+        "change the fields listed above in the driver of the SparkApplication, or in"
+        " overrides.driver"
+    ),
     QUOTA: "raise the ResourceQuota, or lower spec.planning.resources",
     "must specify": "give every container of the driver's template requests and limits",
     "error looking up service account": (
-        "create the ServiceAccount, or name another one in the driver of the SparkApplication"
+        "create the ServiceAccount, or set another one in the driver of the SparkApplication"
     ),
 } | dict.fromkeys(_LIMIT_RANGE, "choose spec.planning.resources within the LimitRange")
 _OTHERWISE = (
-    "change the driver of the SparkApplication, or overrides.driver, or ask the policy's owner"
+    "change the driver of the SparkApplication or overrides.driver, or ask the owner of the policy"
 )
 
 

@@ -25,13 +25,13 @@ def overdue(pod: Manifest, now: datetime) -> bool:
 def end_in_words(pod: Manifest, now: datetime) -> str:
     """The end of a pod that is waited for, and what to do if it may never come."""
     metadata = pod["metadata"]
-    end = f"the end of pod {metadata['name']}"
+    end = f"pod {metadata['name']} to terminate"
     if not overdue(pod, now):
-        return f"{end}, which is being deleted" if being_deleted(pod) else end
+        return f"{end} (it is being deleted)" if being_deleted(pod) else end
     command = f"kubectl delete pod {metadata['name']} -n {metadata['namespace']} --force"
     return (
-        f"{end}, which should have been gone by {format_time(_gone_by(pod))}; if its node is lost"
-        f" for good, run: {command}"
+        f"{end}, which was due by {format_time(_gone_by(pod))}; if its node is lost for good, run:"
+        f" {command}"
     )
 
 

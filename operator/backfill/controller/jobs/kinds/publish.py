@@ -50,7 +50,8 @@ class PublishJob:
                 _check(other, self.window)
             except CanNotPublish as error:
                 raise type(error)(
-                    f"not published, because output {other.output.name} cannot be: {error}"
+                    f"not published, because output {other.output.name} cannot be published:"
+                    f" {error}"
                 ) from error
         if staged.output.publish.mode is PublishMode.EXPORT:
             exported = export(staged.output, staged.result, staged.staged_snapshot_id)

@@ -30,8 +30,8 @@ class RecoverJob:
             raise PlanCorrupt(f"it is not in {directory.uri} either") from None
         except ValueError as error:
             raise PlanCorrupt(
-                f"in {directory.uri} it cannot be read either: {reason(error)}"
+                f"it cannot be read from {directory.uri} either: {reason(error)}"
             ) from error
         if header.inputs.own_id() != self.plan_id:
-            raise PlanCorrupt(f"{directory.uri} holds plan {header.inputs.own_id()}")
+            raise PlanCorrupt(f"{directory.uri} contains plan {header.inputs.own_id()}")
         return header
