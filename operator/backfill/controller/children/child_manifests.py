@@ -155,7 +155,7 @@ def _workspace_problems(
 ) -> Iterator[Problem]:
     field, fix = (
         "spec.workspace",
-        ("use an object store prefix, or a directory on a volume that driver and executors mount"),
+        "use an object store prefix, or a directory on a volume that driver and executors mount",
     )
     if not workspace:
         yield Problem(field, "is missing", fix)

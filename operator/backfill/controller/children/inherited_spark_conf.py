@@ -66,7 +66,7 @@ _FORBIDDEN_LIVE: _Rules = (
     ),
     (
         r"spark\.kubernetes\.(driver|executor)\.podTemplate(File|ContainerName)",
-        ("put the template in spec.handOff.overrides.driver and spec.handOff.overrides.executor"),
+        "put the template in spec.handOff.overrides.driver and spec.handOff.overrides.executor",
     ),
     (
         r"spark\.(driver|executor)\.(cores|memory)",
