@@ -1,5 +1,5 @@
 -- How Argo CD judges a Backfill; goes into argocd-cm as resource.customizations.health.backfill.dev_Backfill.
-local health = {status = "Progressing", message = "not taken up by the operator yet"}
+local health = {status = "Progressing", message = "not picked up by the operator yet"}
 local status = obj.status
 if status == nil or status.conditions == nil then
   return health

@@ -33,23 +33,23 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a hand-off of sources that are nowhere in Kafka": (
         {"window.end": "Live", "handOff": {"to": "Live"}},
-        "handOff needs kafka.partitionColumn, kafka.offsetColumn and live of every source",
+        "handOff requires kafka.partitionColumn, kafka.offsetColumn and live for every source",
     ),
     "a hand-off by time without a margin": (
         {"window.end": "Live", "handOff": {"to": "Live", "startingTimestampMargin": "0s"}},
-        "must be greater than zero; set it to the longest time that ingestion",
+        "must be greater than zero; set it to the maximum lag of ingestion",
     ),
     "a live application that may not be behind": (
         {"window.end": "Live", "handOff": {"to": "Live", "maxLag": "0s"}},
-        "must be greater than zero; set it to how far behind Kafka",
+        "must be greater than zero; set it to the maximum lag of the live application",
     ),
     "history that goes on with rows without offsets": (
         {"window.end": "Live", "handOff": {"to": "Live", "maxDistance": "10m"}},
-        "needs kafka.partitionColumn and kafka.offsetColumn of every source",
+        "requires kafka.partitionColumn and kafka.offsetColumn for every source",
     ),
     "a hand-off of a part of the rows": (
         {"window.end": "Live", "handOff": {"to": "Live"}, "sources.0.filter": "a = 1"},
-        "filter and regions leave rows out of history",
+        "filter and regions exclude rows from history",
     ),
     "a hand-off with a drain": (
         {"window.end": "Live", "window.drain": "1h", "handOff": {"to": "Live"}},
@@ -61,11 +61,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
             "handOff": {"to": "Live"},
             "ordering": {"policy": "Unordered"},
         },
-        "Unordered is only for applications without state",
+        "Unordered is only for stateless applications",
     ),
     "a hand-off of batch jobs": (
         {"window.end": "Live", "handOff": {"to": "Live"}, "execution": "Batch"},
-        "Batch keeps no state, but handOff hands state over",
+        "Batch keeps no state, but handOff hands over state",
     ),
     "a hand-off that replaces a window without an end": (
         {
@@ -73,11 +73,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
             "handOff": {"to": "Live"},
             "outputs.0.publish": {"mode": "Replace"},
         },
-        "publish mode Replace and validate need a window that ends",
+        "publish mode Replace and validate require a window that ends",
     ),
     "a live application in the place of production's": (
         {"window.end": "Live", "handOff": {"to": "Live", "start": "Deploy", "name": "rmi"}},
-        "is the SparkApplication of applicationRef; give the live one another name",
+        "is the SparkApplication of applicationRef; choose another name for the live application",
     ),
     "a hand-off to nowhere": (
         {"window.end": "Live", "handOff": {"start": "Prepare"}},
@@ -106,13 +106,13 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "a snapshot by id and by time": (
         {"sources.0.snapshot": {"id": 1, "asOf": "2021-07-13T00:00:00Z"}},
         (
-            'spec.sources[0].snapshot: Invalid value: "object": both id and asOf are given; keep'
+            'spec.sources[0].snapshot: Invalid value: "object": both id and asOf are set; remove'
             " one of them"
         ),
     ),
     "a snapshot that never gets the rows that are waited for": (
         {"waitForInput": "6h", "sources.0.snapshot": {"asOf": "2021-07-13T00:00:00Z"}},
-        'spec.waitForInput: Invalid value: "object": cannot be combined with snapshots',
+        'spec.waitForInput: Invalid value: "object": cannot be combined with snapshot.id',
     ),
     "a watermark without its property": (
         {"sources.0.watermark": {"unit": "ms"}},
@@ -124,7 +124,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "duplicates without offsets to compare": (
         {"sources.0.kafka": {"partitionColumn": "p", "dropDuplicates": True}},
-        "dropDuplicates compares Kafka partitions and offsets",
+        "dropDuplicates requires the Kafka partition and offset",
     ),
     "a rate of batch jobs": (
         {"execution": "Batch", "maxRowsPerSecond": 100},
@@ -157,7 +157,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
                 }
             }
         },
-        "leave framing out",
+        "remove framing",
     ),
     "two sources of one name": (
         {"sources.1.name": "impressions"},
@@ -177,7 +177,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an output whose query is left out": (
         {"ignoredQueries": ["alerts", "a"], "outputs": [{"name": "a", "table": "lake.ops.a"}]},
-        "the name of an output is among them",
+        "contains the name of an output",
     ),
     "an ignored query without a name": ({"ignoredQueries": [""]}, "spec.ignoredQueries[0]"),
     "a catalog listed twice": (
@@ -202,18 +202,18 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
             "sources.0.kafka": OFFSETS,
             "sources.1.kafka": {"partitionColumn": "p"},
         },
-        "Strict order needs kafka.partitionColumn and kafka.offsetColumn of every source",
+        "Strict requires kafka.partitionColumn and kafka.offsetColumn for every source",
     ),
     "rows to replace that no time tells apart": (
         {"outputs.0.timestampColumn": None, "outputs.0.publish": {"mode": "Replace"}},
         (
             'spec.outputs[0].timestampColumn: Invalid value: "object": is missing; publish mode'
-            " Replace needs it"
+            " Replace requires it"
         ),
     ),
     "a warm-up whose output cannot be told apart": (
         {"outputs.0.timestampColumn": None, "window.warmUp": "1h"},
-        "every output needs a timestampColumn",
+        "every output requires a timestampColumn",
     ),
     "a unit without a column": (
         {"outputs.0.timestampColumn": None, "outputs.0.timestampUnit": "ms"},
@@ -225,7 +225,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a comparison of rows that no time tells apart": (
         {"outputs.0.timestampColumn": None, "outputs.0.validate": {"minMatch": "99.9"}},
-        'spec.outputs[0].timestampColumn: Invalid value: "object": is missing; validate needs it',
+        'spec.outputs[0].timestampColumn: Invalid value: "object": is missing; validate requires it',
     ),
     "a comparison of a table with itself": (
         {
@@ -256,7 +256,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a tolerance between rows that nothing pairs": (
         {"outputs.0.validate": {"tolerance": {"watched": "0.1"}}},
-        "needs keys: without them, it is unknown which rows to compare with each other",
+        "requires keys: without them, it is unknown which rows to compare with each other",
     ),
     "a tolerance that is no number": (
         {"outputs.0.validate": {"keys": ["a"], "tolerance": {"watched": "-1"}}},
@@ -276,7 +276,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "rows to replace that nothing identifies": (
         {"outputs.0.publish": {"mode": "Upsert"}},
-        "publish mode Upsert needs it to know which row replaces which",
+        "publish mode Upsert requires it to determine which row replaces which",
     ),
     "files without a place": (
         {"outputs.0.publish": {"mode": "Export"}},
@@ -329,16 +329,16 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"planning": {"resources": {"memory": "64Mi"}}},
         (
             'spec.planning.resources.memory: Invalid value: "object": is too little for a job to'
-            " start; give at least 128Mi"
+            " start; set at least 128Mi"
         ),
     ),
     "memory in bytes in which no job starts": (
         {"planning": {"resources": {"memory": "134217727"}}},
-        "give at least 128Mi",
+        "set at least 128Mi",
     ),
     "memory of a few decimal megabytes": (
         {"planning": {"resources": {"memory": "134M"}}},
-        "give at least 128Mi",
+        "set at least 128Mi",
     ),
     "no attempts": ({"failurePolicy": {"maxAttempts": 0}}, "should be greater than or equal to 1"),
     "a field that does not exist": ({"windoww": {}}, 'unknown field "spec.windoww"'),
@@ -377,7 +377,7 @@ def test_an_assignment_never_goes_back(
     admin.create(collection, ASSIGNMENT).expect()
     answer = admin.patch(f"{collection}/july", {"spec": {field: value}})
     assert answer.status == 422
-    assert f'spec.{field}: Invalid value: "object": never goes back' in answer.message
+    assert f'spec.{field}: Invalid value: "object": must not decrease' in answer.message
 
 
 def test_a_driver_of_an_earlier_attempt_can_not_write_over_a_later_ones_report(
@@ -389,4 +389,4 @@ def test_a_driver_of_an_earlier_attempt_can_not_write_over_a_later_ones_report(
     admin.patch(f"{collection}/july/status", {"status": report}).expect()
     answer = admin.patch(f"{collection}/july/status", {"status": {"attempt": 1, "executors": 1}})
     assert answer.status == 422
-    assert "a later attempt has reported here; this driver must stop" in answer.message
+    assert "a later attempt has already reported; this driver must stop" in answer.message

@@ -176,12 +176,12 @@ def test_an_operator_that_is_started_as_the_chart_says_leads_and_passes_its_test
         wait_until_ready(operator)
         passed = _installation_test(scope, operator_kubeconfig, operator.port, tmp_path)
         assert passed.returncode == 0, passed.stdout + passed.stderr
-        assert passed.stdout.startswith("the operator answers: leader\n")
+        assert passed.stdout.startswith("the operator is ready: leader\n")
         _take_secrets_away(installed, operator_kubeconfig)
         refused = _installation_test(scope, operator_kubeconfig, operator.port, tmp_path)
     assert refused.returncode == 1
     assert (
-        f"the operator may not get secrets/lake-catalog in namespace {installed.streaming}\n"
+        f"missing permission: get secrets/lake-catalog in namespace {installed.streaming}\n"
         in refused.stdout
     )
 
@@ -219,7 +219,7 @@ def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(
     notes = release(
         "install", str(CHART), "--take-ownership", "--values", "-", values={"scope": "Cluster"}
     )
-    assert "No namespace is named yet" in notes
+    assert "No namespaces are listed yet" in notes
     assert argument("--namespaces") == []
     notes = release(
         "upgrade", str(CHART), "--values", "-", values=VARIANTS["one namespace"] | {"metrics": {}}

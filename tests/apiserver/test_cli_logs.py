@@ -99,7 +99,7 @@ def test_a_driver_that_has_not_started_is_told(
     ended = kubectl_backfill("logs", july)
     assert ended.status == 1
     assert "the driver of attempt 2 has not started: PodPending" in ended.err
-    assert "wait for it with -f" in ended.err
+    assert "use -f to wait for the driver" in ended.err
 
 
 def test_of_a_driver_that_is_gone_it_is_told_why_it_ended(
@@ -108,7 +108,7 @@ def test_of_a_driver_that_is_gone_it_is_told_why_it_ended(
     ended = kubectl_backfill("logs", july, "--attempt", "1")
     assert ended.status == 1
     assert (
-        "there is no driver pod of attempt 1; it failed: its driver exceeded the memory"
+        "attempt 1 has no driver pod; the attempt failed: its driver exceeded the memory"
         in ended.err
     )
 
@@ -117,7 +117,7 @@ def test_an_attempt_that_was_never_made(kubectl_backfill: KubectlBackfill, july:
     ended = kubectl_backfill("logs", july, "--attempt", "7")
     assert (ended.status, ended.err) == (
         2,
-        "error: --attempt: july has no attempt 7; it has 1, 2\n",
+        "error: --attempt: july has no attempt 7; choose one of: 1, 2\n",
     )
 
 
@@ -129,7 +129,7 @@ def test_before_the_first_attempt(
     ).expect()
     ended = kubectl_backfill("logs", july)
     assert ended.status == 2
-    assert "july has had no attempt yet" in ended.err
+    assert "no attempt of july has started yet" in ended.err
 
 
 @pytest.mark.usefixtures("july")
@@ -156,4 +156,4 @@ def test_to_follow_waits_until_the_driver_speaks(
             "logs", "july", "-f", kubeconfig=proxy.kubeconfig(cluster_admin, tmp_path / "config")
         )
     assert (ended.status, ended.out) == (0, "first\nlast\n")
-    assert ended.err == "there is no driver pod of attempt 2; waiting for it\n"
+    assert ended.err == "attempt 2 has no driver pod; waiting for the driver\n"

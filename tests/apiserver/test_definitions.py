@@ -63,7 +63,7 @@ def test_what_kubectl_explain_shows_is_published_by_the_server(admin: Rest, crds
     )
     policy = schema["properties"]["spec"]["properties"]["ordering"]["properties"]["policy"]
     assert (
-        "`Unordered`: any order, for stateless applications. Default: WithinLateness."
+        "use this for stateless applications only. Default: WithinLateness."
         in policy["description"]
     )
 

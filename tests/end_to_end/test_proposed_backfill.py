@@ -95,7 +95,7 @@ def test_the_demo_is_proposed_without_open_questions_and_passes_the_plan(
     lengths = (spec.window.warm_up, spec.window.drain, spec.ordering.allowed_lateness)
     assert [format_duration(each) for each in lengths] == ["1h", "15m", "5m"]
     words = " ".join(line.strip().removeprefix("# ") for line in text.splitlines())
-    assert "Results of departures depend on rows up to 1h before" in words
+    assert "Results of departures depend on rows up to 1h earlier" in words
     assert "up to 1m30s after they happened (scheduled), half of them within 3s" in words
     assert "inner join on ((origin = station) AND" in words
 
@@ -129,6 +129,7 @@ def test_what_cannot_be_known_is_asked_for(lake: Catalog, tmp_path: Path) -> Non
     words = " ".join(line.strip().removeprefix("# ") for line in end.out.splitlines())
     assert "The query hourly, reads flights; watermark of 15m on scheduled; groups by" in words
     assert (
-        "TODO: The Iceberg table for the result of hourly, which writes hourly_departures" in words
+        "TODO: Set this to the Iceberg table for the result of hourly, which writes"
+        " hourly_departures" in words
     )
-    assert "TODO are yours to decide" in end.err
+    assert "TODO lines, then run:" in end.err

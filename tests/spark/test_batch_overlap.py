@@ -326,7 +326,7 @@ def test_it_is_said_that_nothing_is_compared(
     for frame, said in ((rows, False), (rows.where(some("k")), True)):
         spans = BatchRun(backfill).prepared(frame, events.results, "at")._work.spans()
         assert any(span.before_us + span.after_us for span in spans)
-        assert ("results are not compared where batch jobs meet" in caplog.text) == said
+        assert ("two adjacent batch jobs both compute are not compared" in caplog.text) == said
 
 
 def test_only_what_follows_from_the_rows_is_compared(spark: SparkSession) -> None:

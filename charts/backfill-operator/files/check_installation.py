@@ -94,12 +94,12 @@ def in_words(attributes):
 def main():
     """Says what is missing, and ends with 1 if anything is."""
     url, checks = sys.argv[1], json.loads(sys.argv[2])
-    print(f"the operator answers: {readiness(url)}")
+    print(f"the operator is ready: {readiness(url)}")
     actions = list(wanted(checks))
     missing = [in_words(action) for action in actions if not allowed(action)]
     for line in missing:
-        print(f"the operator may not {line}")
-    print(f"{len(actions) - len(missing)} of {len(actions)} permissions are there")
+        print(f"missing permission: {line}")
+    print(f"{len(actions) - len(missing)} of {len(actions)} permissions are granted")
     sys.exit(1 if missing else 0)
 
 

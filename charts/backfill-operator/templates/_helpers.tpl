@@ -105,31 +105,31 @@ capabilities: {drop: [ALL]}
 {{- define "backfill.check" -}}
 {{- $name := include "backfill.fullname" . }}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) }}
-{{- fail (printf "%s cannot be a Service's name: set fullnameOverride to one of lower-case letters, digits and '-' that begins with a letter" $name) }}
+{{- fail (printf "%s is not a valid Service name: set fullnameOverride to a name of lower-case letters, digits and '-' that begins with a letter" $name) }}
 {{- end }}
 {{- if and (eq .Values.scope "Namespaces") (not .Values.namespaces) }}
-{{- fail "scope is Namespaces and namespaces is empty: name at least one, as in --set namespaces[0].name=streaming" }}
+{{- fail "scope is Namespaces, but namespaces is empty: list at least one, for example with --set namespaces[0].name=streaming" }}
 {{- end }}
 {{- $names := list }}
 {{- range .Values.namespaces }}
-{{- if has .name $names }}{{ fail (printf "namespaces names %s twice" .name) }}{{ end }}
+{{- if has .name $names }}{{ fail (printf "namespaces lists %s twice" .name) }}{{ end }}
 {{- $names = append $names .name }}
 {{- if and .planInPods (not .drivers) }}
-{{- fail (printf "namespaces: planInPods of %s needs drivers: pods that plan run as drivers do" .name) }}
+{{- fail (printf "namespaces: planInPods of %s requires drivers: job pods run with the drivers' service accounts" .name) }}
 {{- end }}
 {{- end }}
 {{- with .Values.securityContext.runAsUser }}
 {{- $jobs := $.Values.podSecurityContext.runAsUser }}
 {{- if or (kindIs "invalid" $jobs) (kindIs "invalid" $.Values.podSecurityContext.fsGroup) }}
-{{- fail "securityContext.runAsUser needs podSecurityContext.runAsUser, the user of jobs, and podSecurityContext.fsGroup, by which the two share a socket: set them, or set securityContext.runAsUser to null as well" }}
+{{- fail "securityContext.runAsUser requires podSecurityContext.runAsUser (the user of jobs) and podSecurityContext.fsGroup (to share a socket with jobs): set both, or set securityContext.runAsUser to null as well" }}
 {{- end }}
 {{- if eq (int64 .) (int64 $jobs) }}
-{{- fail (printf "securityContext.runAsUser and podSecurityContext.runAsUser are both %d: give the operator another user than its jobs have" (int64 .)) }}
+{{- fail (printf "securityContext.runAsUser and podSecurityContext.runAsUser are both %d: run the operator as another user than its jobs" (int64 .)) }}
 {{- end }}
 {{- end }}
 {{- $catalogs := list }}
 {{- range .Values.catalogs }}
-{{- if has .name $catalogs }}{{ fail (printf "catalogs names %s twice" .name) }}{{ end }}
+{{- if has .name $catalogs }}{{ fail (printf "catalogs lists %s twice" .name) }}{{ end }}
 {{- $catalogs = append $catalogs .name }}
 {{- end }}
 {{- end }}

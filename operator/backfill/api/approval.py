@@ -97,7 +97,7 @@ def undecidable(backfill: Backfill, verdict: Verdict) -> str:
         return f"{name} was already {did} by {status.decision}"
     stage = find_condition(status.conditions, ConditionType.PUBLISHED)
     if stage is None or stage.reason != Reason.WAITING_FOR_APPROVAL:
-        return f"{name} has no result that waits for approval"
+        return f"{name} has no result waiting for approval"
     if backfill.spec.suspend:
         return f"{name} is suspended; resume it before you decide"
     if status.result is None:
@@ -112,7 +112,7 @@ def _not_to_undo(backfill: Backfill) -> str:
     status, name = backfill.status, backfill.metadata.name
     outcome = find_condition(status.conditions, ConditionType.SUCCEEDED)
     if not left_to_undo(status) or status.result is None:
-        return f"{name} has published nothing that could be undone"
+        return f"{name} has published nothing to undo"
     if outcome is None or outcome.status == "Unknown":
-        return f"{name} is still in progress; undo it when it has ended"
+        return f"{name} is still in progress; wait until it has finished before you undo it"
     return ""

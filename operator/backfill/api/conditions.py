@@ -102,9 +102,9 @@ class Condition(Model):
     status: Literal["True", "False", "Unknown"]
     """Status of the condition."""
     reason: Reason
-    """Reason for the status, in one CamelCase word."""
+    """Reason for the status, as one CamelCase word."""
     message: Message = ""
-    """Details of the status for people, with what to do about it if anything."""
+    """Human-readable details, including what to do, if anything."""
     last_transition_time: Time
     """When ``status`` last changed."""
     observed_generation: int = 0

@@ -43,8 +43,8 @@ class BackfillDecisionSpec(Model):
     backfill: Name
     """Name of the Backfill."""
     result: ResultId
-    """The result that was looked at: ``status.result`` of the Backfill. A decision about another
-    result has no effect.
+    """ID of the result that the decision applies to: ``status.result`` of the Backfill when the
+    result was reviewed. A decision about any other result has no effect.
     """
     decision: Verdict
     """``Approve``: publish the result. ``Reject``: do not publish it, which ends the Backfill.
@@ -53,11 +53,11 @@ class BackfillDecisionSpec(Model):
     by: Annotated[
         str, BeforeValidator(_name_in_one_line), Field(min_length=1, max_length=_MOST_NAME)
     ]
-    """User name of the person. With the admission policy of the Helm chart it must be that of the
-    request.
+    """Name of the user who makes the decision. With the Helm chart's admission policy, it must
+    match the user of the request.
     """
     reason: DecisionReason = ""
-    """Why, for others. Required by ``Reject``."""
+    """Reason for the decision, shown to others. Required by ``Reject``."""
 
 
 class BackfillDecision(Model):
@@ -70,8 +70,8 @@ class BackfillDecision(Model):
     kind: Literal["BackfillDecision"] = DECISION_KIND
     """Kind of the resource."""
     metadata: ObjectMeta
-    """Standard object metadata. The name is ``decision-`` and the result, so that a result is
-    approved or rejected once; for ``Undo`` it is ``undo-``, the result, ``-`` and a number.
+    """Standard object metadata. The name is ``decision-RESULT``, so that a result can be approved
+    or rejected only once; for ``Undo``, it is ``undo-RESULT-NUMBER``.
     """
     spec: BackfillDecisionSpec
     """The decision."""
@@ -93,7 +93,7 @@ def check_reason(verdict: Verdict, reason: str) -> None:
         BadInput: it is too long, or missing for a rejection.
     """
     if len(reason) > MOST_DECISION_REASON:
-        message = f"has {len(reason):,} characters; at most {MOST_DECISION_REASON:,} are recorded"
+        message = f"is {len(reason):,} characters long; the maximum is {MOST_DECISION_REASON:,}"
         raise BadInput(Problem("--reason", message, "shorten it"))
     if verdict is Verdict.REJECT and not reason.strip():
         message = "is empty; say why the result is rejected"

@@ -18,40 +18,41 @@ class HandOff(Model):
     """How the state that history has built is handed over to live traffic."""
 
     to: Literal["Live"]
-    """Where the state continues. ``Live``: with the Kafka topics in ``sources[].live``, each
-    partition from the first offset that history has not read.
+    """Where the state continues. ``Live``: on the Kafka topics in ``sources[].live``, in each
+    partition from the first offset not covered by history.
     """
     starting_timestamp_margin: Duration | None = None
     """How far back live traffic starts for sources that lack ``kafka.partitionColumn`` or
-    ``kafka.offsetColumn``. Required if there are any; not used for other sources. In each
-    partition, such a source continues at the first record that is at most this much older than the
-    newest row of history, by Kafka's timestamp. Must be longer than the greatest delay of ingestion
-    in any partition plus the differences between clocks: older records that the table does not have
-    are lost. Newer records that the table already has are read twice, so queries must drop
+    ``kafka.offsetColumn``. Required if there are such sources; ignored for all others. In each
+    partition, such a source continues at the first record whose Kafka timestamp is at most this
+    much older than the newest row of history. Must be longer than the maximum ingestion delay in
+    any partition plus clock differences: records from before that point that are missing from the
+    table are lost. Records after it that the table already has are read twice, so queries must drop
     duplicates.
     """
     max_distance: Duration | None = None
-    """How long ago history may have ended when only its last step is left to read. If it ended
-    earlier, history is extended with the rows that were appended to the tables since the plan was
-    made, so that Kafka need not keep them. This repeats until history ends recently enough, or
-    until the distance is more than half of what it was before the last extension. All sources need
-    ``kafka.partitionColumn`` and ``kafka.offsetColumn``. Default: history is not extended.
+    """How far in the past the end of history may be when only the last step remains to be read. If
+    it is further in the past, history is extended with the rows that were appended to the tables
+    since the plan was made, so that Kafka need not retain them. This repeats until history ends
+    recently enough, or until an extension fails to halve the distance. Requires
+    ``kafka.partitionColumn`` and ``kafka.offsetColumn`` for all sources. Default: history is not
+    extended.
     """
     start: Literal["Prepare", "Deploy"] = "Prepare"
     """``Prepare``: the checkpoints are copied to the locations where the application keeps them,
     and the Backfill succeeds; you then start the application as usual. ``Deploy``: the operator
-    also creates the live SparkApplication, and the Backfill succeeds once that is at most
-    ``maxLag`` behind Kafka. ``Deploy`` needs a cluster.
+    also creates the live SparkApplication, and the Backfill succeeds once that application is at
+    most ``maxLag`` behind Kafka. ``Deploy`` requires a cluster.
     """
     state_partitions: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Number of partitions of the state that the live application continues with. The application
-    keeps this number permanently, whatever ``spark.sql.shuffle.partitions`` says. Default: the
-    number that history is read with, which is then the application's own.
+    """Number of state partitions that the live application continues with. The application keeps
+    this number permanently, regardless of ``spark.sql.shuffle.partitions``. Default: the
+    application's own number, with which history is then read.
     """
     name: Annotated[str, Field(max_length=45, pattern=LIVE_NAME_PATTERN)] | None = None
     """Name of the live SparkApplication that ``Deploy`` creates: at most 45 lower-case letters,
-    digits and ``-``. No SparkApplication of this name may exist. Default: the name of the Backfill
-    with ``-live``, shortened if necessary.
+    digits and ``-``. No SparkApplication of this name may exist. Default: the Backfill's name
+    followed by ``-live``, shortened if necessary.
     """
     overrides: Overrides = Overrides()
     """Settings of the live SparkApplication that differ from production's. Used by ``Deploy``."""
@@ -84,8 +85,8 @@ class HandedOverSource(Model):
     offsets: Annotated[dict[str, _Count], Field(max_length=MOST_SHOWN_PARTITIONS)] = Field(
         default_factory=dict
     )
-    """By partition, the offset of the first record that the live application reads; of the first
-    256 partitions.
+    """Offset of the first record that the live application reads, by partition. Limited to the
+    first 256 partitions.
     """
     starting_timestamp: Time | None = None
     """Kafka timestamp from which the live application reads; unset if the source continues by
@@ -103,14 +104,14 @@ class HandedOverQuery(Model):
     checkpoint_location: _Shown
     """Location of its checkpoint, as the application sets it."""
     query_id: Annotated[_Shown, Field(max_length=512)] | None = None
-    """ID that Spark has given the query, also in the live application; null if unknown."""
+    """Spark's ID of the query, which it keeps in the live application; null if unknown."""
     batch: _Count = 0
     """Number of the last micro-batch of history. The live application begins with the next one."""
     state_partitions: _Count = 0
     """Number of partitions of the state; 0 for a query without state."""
     live_batch: int | None = None
-    """Number of the last micro-batch that the live application has committed; null before it has
-    reported. Only with ``start: Deploy``.
+    """Number of the last micro-batch that the live application has committed; null until the
+    application reports it. Only with ``start: Deploy``.
     """
     records_behind: _Count | None = None
     """Number of records in Kafka that the live application has not committed; null if unknown. Only
@@ -128,7 +129,7 @@ class HistoryExtension(Model):
     model_config = {"extra": "ignore"}
 
     plan_id: PlanId
-    """ID of the extended plan, and name of its directory beside that of ``planId``."""
+    """ID of the extended plan, and name of its directory, which is next to that of ``planId``."""
     at: Time
     """When history was extended."""
     after: Time
@@ -143,8 +144,8 @@ class HandOffStatus(Model):
     model_config = {"extra": "ignore"}
 
     history_end: Time | None = None
-    """End of history: right after the newest row of all sources when the plan was made, or was last
-    extended.
+    """End of history: immediately after the newest row of all sources when the plan was made or
+    last extended.
     """
     growing: Literal[True] | None = None
     """Whether history may still be extended with newer rows (``maxDistance``). Until that is
@@ -155,13 +156,13 @@ class HandOffStatus(Model):
     ) = None
     """Extensions of history, the oldest first; unset if there are none."""
     complete_because: _Shown | None = None
-    """Why history is not extended any further. Unset without ``maxDistance``, and before that is
-    decided.
+    """Why history is not extended any further. Unset until this is decided, or if ``maxDistance``
+    is not set.
     """
     kept_until: Time | None = None
-    """Earliest time at which Kafka may remove records that follow history, by ``retention.ms`` of
-    the topics. Set when the driver starts its queries; unset if Kafka never removes them, or if the
-    retention is unknown.
+    """Earliest time at which Kafka may remove records that follow history, according to the topics'
+    ``retention.ms``. Set when the driver starts its queries; unset if Kafka never removes them, or
+    if the retention is unknown.
     """
     starting_timestamp: Time | None = None
     """Time of the oldest records that the live application reads, for sources that continue by
@@ -175,7 +176,7 @@ class HandOffStatus(Model):
     queries: Annotated[tuple[HandedOverQuery, ...], Field(max_length=MOST_HANDED_OVER)] = ()
     """The state of each query. Empty until the checkpoints are written."""
     seconds: _Seconds | None = None
-    """Time that it took to write the checkpoints, in seconds; null until then."""
+    """Time taken to write the checkpoints, in seconds; null until they are written."""
     application: Annotated[str, Field(max_length=63)] | None = None
     """Name of the live SparkApplication. Set before it is created. Only with ``start: Deploy``."""
     created_at: Time | None = None

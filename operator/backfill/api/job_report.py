@@ -49,7 +49,9 @@ class JobReport(Model):
     kind: Literal["JobReport"] = "JobReport"
     """Kind of the resource."""
     metadata: ObjectMeta
-    """Standard object metadata. The name is that of the job's pod; the Backfill is the owner."""
+    """Standard object metadata. The object has the name of the job's pod and is owned by the
+    Backfill.
+    """
     spec: JobReportSpec
     """The job. Written by the controller."""
     status: JobReportStatus | None = None

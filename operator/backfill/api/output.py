@@ -41,8 +41,8 @@ class PublishMode(StrEnum):
 
 
 class Reference(Model):
-    """Table with the expected rows, such as one that a batch job or an earlier system has written.
-    It is only read: no write permission is needed, and nothing is published to it.
+    """Table with the expected rows, such as one written by a batch job or an earlier system.
+    Nothing is published to it, so read permission is enough.
     """
 
     table: TableName
@@ -53,7 +53,7 @@ class Reference(Model):
     """
     timestamp_unit: TimestampUnit | None = None
     """Unit of a long ``timestampColumn``: ``s``, ``ms``, ``us`` or ``ns``. Default: the output's
-    ``timestampUnit`` if ``timestampColumn`` is left out.
+    ``timestampUnit`` if ``timestampColumn`` is not set.
     """
 
 
@@ -71,23 +71,23 @@ class Validate(Model):
     """
     keys: Annotated[tuple[ColumnName, ...], Field(max_length=MOST_COMPARED_COLUMNS)] = ()
     """Columns that identify a row. Default: the output's ``keys``. Without keys, rows are compared
-    as a multiset: a row matches an equal row of production, or of the reference, and each of those
-    matches only once.
+    as a multiset: a row matches an equal row of production, or of the reference, each of which can
+    match only once.
     """
     tolerance: Annotated[dict[str, Tolerance], Field(max_length=MOST_COMPARED_COLUMNS)] = Field(
         default_factory=dict
     )
-    """By column, the greatest difference between two values that still count as equal: a number for
-    numeric columns, such as ``"0.01"``, or a duration for timestamps and dates, such as ``5s``.
-    Needs ``keys``. Not used for rows whose keys occur more than once.
+    """Maximum difference, by column, between two values that count as equal: a number for numeric
+    columns, such as ``"0.01"``, or a duration for timestamps and dates, such as ``5s``. Requires
+    ``keys``. Ignored for rows whose keys occur more than once.
     """
     ignore: Annotated[tuple[ColumnName, ...], Field(max_length=MOST_COMPARED_COLUMNS)] = ()
-    """Columns that are not compared, such as the time at which a row was written."""
+    """Columns to exclude from the comparison, such as the time at which a row was written."""
     min_match: Percentage = "99.9"
-    """Minimum percentage of rows that must match, from 0 to 100. Below it, the result is not
-    published without approval. The percentage is the number of matching rows divided by the number
-    of all rows of production, or of the reference, plus the rows that only the result has. It is
-    not rounded.
+    """Minimum percentage of matching rows, from 0 to 100. If fewer rows match, the result is not
+    published without approval. The percentage is the number of matching rows divided by the total
+    of all rows of production (or of the reference) and the rows found only in the result. It is not
+    rounded.
     """
 
     @model_validator(mode="after")
@@ -105,17 +105,17 @@ class Publish(Model):
     """How the result of an output is published."""
 
     mode: PublishMode = PublishMode.NONE
-    """``None``: the result stays in its branch. ``Append``: its rows are added to the table.
-    ``Replace``: its rows replace the table's rows of the window. ``Upsert``: each of its rows
-    replaces the table's row with the same ``keys``, and all other rows of the table stay.
-    ``Export``: its rows are written as Parquet files to ``location``, and the table stays as it is.
+    """``None``: keep the result in its branch. ``Append``: add its rows to the table. ``Replace``:
+    replace the table's rows of the window with the result. ``Upsert``: add its rows to the table,
+    replacing rows with the same ``keys`` and keeping all others. ``Export``: write its rows as
+    Parquet files to ``location`` without changing the table.
     """
     location: DirectoryUri | None = None
-    """Directory or object store prefix of its own for the files of mode ``Export``, such as
-    ``s3a://lake/out/plays-july``. It must be empty or absent when the plan is made, and must
-    neither contain the workspace or a table of the Backfill nor be within one of them. It is
-    accessed with the properties of the catalog of ``table``. Required by ``Export``, not allowed
-    with other modes.
+    """Directory or object store prefix for the files of mode ``Export``, not used by any other
+    output, such as ``s3a://lake/out/plays-july``. It must be empty or absent when the plan is made,
+    and must neither contain the workspace or a table of the Backfill nor be within one of them. It
+    is accessed with the catalog properties of the output's ``table``. Required by ``Export``, not
+    allowed with other modes.
     """
     approval: Literal["Automatic", "Manual"] | None = None
     """``Automatic``: publish as soon as the result is complete. ``Manual``: wait for approval
@@ -152,8 +152,8 @@ class Output(Model):
 
     name: InputName
     """Name of the sink or of the streaming query (``queryName``) in the application, unique among
-    the outputs. A query without a name may also be found by its topic, or by the last part of its
-    path. At most 63 letters, digits, ``-``, ``_`` and ``.``.
+    the outputs. A query without a name can also be identified by its topic, or by the last part of
+    its path. At most 63 letters, digits, ``-``, ``_`` and ``.``.
     """
     table: TableName
     """Iceberg table that the application writes in production, as ``catalog.namespace.table``. For
@@ -164,7 +164,7 @@ class Output(Model):
     """Column that decides whether a row belongs to the window. Timestamps without a time zone are
     read as UTC. A date counts as midnight UTC, and the window must then start and end at midnight
     UTC. Required by publish modes ``Replace`` and ``Upsert``, and by ``window.warmUp`` and
-    ``window.drain``. Default: every row that is written belongs to the window.
+    ``window.drain``. Default: none; every row written belongs to the window.
     """
     timestamp_unit: TimestampUnit | None = None
     """Unit of a long ``timestampColumn``, counted from 1970-01-01 UTC: seconds (``s``),
@@ -172,15 +172,15 @@ class Output(Model):
     column.
     """
     keys: Annotated[tuple[ColumnName, ...], Field(max_length=MOST_KEYS)] = ()
-    """Columns that identify a row of the table, such as ``[window_start, user]``. Only top-level
-    columns; null equals null. Required by publish mode ``Upsert``, and by a query that runs as a
-    stream in output mode ``update`` and changes rows: the result then has the newest row of each
+    """Columns that identify a row of the table, such as ``[window_start, user]``. Must be top-level
+    columns; null equals null. Required by publish mode ``Upsert``, and by queries in ``Streaming``
+    execution that change rows in output mode ``update``: their result is the newest row of each
     key. Also the default of ``validate.keys``.
     """
     validate_: Annotated[Validate | None, Field(alias="validate")] = None
     """How the result is compared with production, or with a reference table, before it is
-    published. Needs ``timestampColumn``. Default: it is not compared. May change at any time: a
-    result that waits for approval is then compared again.
+    published. Requires ``timestampColumn``. Default: no comparison. May change at any time: a
+    result waiting for approval is then compared again.
     """
     publish: Publish = Publish()
     """How the result is published. Default: it stays in its branch."""

@@ -39,9 +39,10 @@ class Scaling(Model):
     max_executors: Annotated[int, Field(ge=1, le=10000)] = 1
     """Maximum number of executors. ``kubectl scale`` sets this field."""
     complete_within: Duration | None = None
-    """Target duration of the run. The number of executors then follows the measured rate, between
-    the minimum and the maximum. Until it is measured, streams have the minimum and batch jobs the
-    maximum. Default: none; ``maxExecutors`` are used throughout.
+    """Target duration of the run. The number of executors is then adjusted to the measured rate,
+    between ``minExecutors`` and ``maxExecutors``. Until a rate has been measured, ``Streaming``
+    execution uses the minimum and ``Batch`` execution the maximum. Default: none; ``maxExecutors``
+    is used throughout.
     """
 
     @model_validator(mode="after")
@@ -76,7 +77,8 @@ class PodOverrides(Model):
                 raise PydanticCustomError(
                     "nesting",
                     "{field} is nested more than {levels} levels deep or has more than {values}"
-                    " values, as no field of a pod has; give a field that the SparkApplication has",
+                    " values, which no field of a pod does; set only fields of the"
+                    " SparkApplication",
                     {
                         "field": name,
                         "levels": MOST_OVERRIDE_LEVELS,
@@ -96,8 +98,8 @@ class Overrides(Model):
     spark_conf: Annotated[
         dict[str, Annotated[str, Field(max_length=65536)]], Field(max_length=256)
     ] = Field(default_factory=dict)
-    """Spark properties to add or replace. They take precedence over those that the application
-    sets. Properties that would break the run, such as ``spark.master``, are refused.
+    """Spark properties to add or replace. They take precedence over properties set by the
+    application. Properties that would break the run, such as ``spark.master``, are refused.
     """
 
 
@@ -110,7 +112,7 @@ class PodResources(Model):
     """
     memory: Annotated[str, Field(pattern=QUANTITY_PATTERN, max_length=20)] = "2Gi"
     """Memory request and limit, in bytes or with a suffix such as ``Gi``. At least 128Mi. Planning
-    takes about 1Gi for a million files.
+    a million files takes about 1Gi.
     """
     ephemeral_storage: Annotated[str, Field(pattern=QUANTITY_PATTERN, max_length=20)] = "1Gi"
     """Request and limit of disk space on the node for scratch files and the log, in bytes or with a
@@ -122,7 +124,7 @@ class PodResources(Model):
     def _enough_to_begin(cls, memory: str) -> str:
         if parse_bytes(memory) < LEAST_JOB_MEMORY:
             raise PydanticCustomError(
-                "too_little", "is too little for a job to start; give at least 128Mi"
+                "too_little", "is too little for a job to start; set at least 128Mi"
             )
         return memory
 

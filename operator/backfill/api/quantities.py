@@ -58,7 +58,7 @@ def parse_duration(value: object) -> timedelta:
     except OverflowError:
         total = timedelta.max
     if total > _LONGEST:
-        raise ValueError("is longer than ten years; give a shorter duration")
+        raise ValueError("is longer than ten years; use a shorter duration")
     return total
 
 
@@ -142,7 +142,7 @@ Duration = Annotated[
                     "rule": (
                         f"{DURATION_IN_MILLISECONDS} <= {_LONGEST // timedelta(milliseconds=1)}"
                     ),
-                    "message": "is longer than ten years; give a shorter duration",
+                    "message": "is longer than ten years; use a shorter duration",
                 }
             ],
         }

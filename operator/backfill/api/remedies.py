@@ -9,7 +9,7 @@ from typing import Final
 
 from backfill.api.conditions import Reason
 
-_RETRY: Final = "then give spec.retryNonce a new value ({retry} does)"
+_RETRY: Final = "then set spec.retryNonce to a new value ({retry} does this)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +27,17 @@ class Remedy:
 REMEDIES: Final[Mapping[Reason, Remedy]] = MappingProxyType(
     {
         Reason.INVALID_INPUT: Remedy(
-            "Correct the problem above. A change of the spec is tried at once; after any other"
-            " correction, give spec.retryNonce a new value ({retry} does). If the field can no"
-            " longer change, create a new Backfill."
+            "Correct the problem above. If you change the spec, it is tried again immediately;"
+            " after any other correction, set spec.retryNonce to a new value ({retry} does this)."
+            " If the field can no longer be changed, create a new Backfill."
         ),
         Reason.PLANNING_FAILED: Remedy(
-            f"Fix the problem above, {_RETRY}; if the plan itself is lost,"
-            " delete this Backfill and create it again."
+            f"Fix the problem above, {_RETRY}. If the plan itself is lost, delete this Backfill and"
+            " create it again."
         ),
         Reason.UNSUPPORTED_PROGRAM: Remedy(
-            f"Change the application as described above, {_RETRY}. If the spec has to change"
-            " instead, create a new Backfill.",
+            f"Change the application as described above, {_RETRY}. If the spec must change instead,"
+            " create a new Backfill.",
             in_log=True,
         ),
         Reason.BATCH_RESULTS_DIFFER: Remedy(
@@ -49,7 +49,7 @@ REMEDIES: Final[Mapping[Reason, Remedy]] = MappingProxyType(
             ),
         ),
         Reason.ATTEMPTS_EXHAUSTED: Remedy(
-            f"Read the driver's log, fix the cause, {_RETRY}: it continues after the last"
+            f"Read the driver's log, fix the cause, {_RETRY}. The Backfill continues after the last"
             " committed step.",
             in_log=True,
         ),
@@ -57,13 +57,13 @@ REMEDIES: Final[Mapping[Reason, Remedy]] = MappingProxyType(
             "Check what changed the table; to replace it anyway,"
             " delete this Backfill and create it again.",
             start_over=(
-                "check what has changed the table; to replace it anyway,"
-                " cancel this Backfill and apply it again"
+                "check what changed the table; to replace it anyway, cancel this Backfill and apply"
+                " it again"
             ),
         ),
         Reason.RESULT_LOST: Remedy(
-            "The result cannot be recovered: delete this Backfill and create it again;"
-            " it then reads everything again.",
+            "The result cannot be recovered: delete this Backfill and create it again. The new one"
+            " reads everything again.",
             start_over="the result cannot be recovered; cancel this Backfill and apply it again",
         ),
         Reason.REJECTED: Remedy(
@@ -71,15 +71,15 @@ REMEDIES: Final[Mapping[Reason, Remedy]] = MappingProxyType(
             start_over="a rejection is final; cancel this Backfill and apply it again",
         ),
         Reason.UNDONE: Remedy(
-            "The tables hold what they held before: to publish again, create a new Backfill.",
+            "The tables have been restored. To publish again, create a new Backfill.",
             start_over="to publish again, cancel this Backfill and apply it again",
         ),
         Reason.HAND_OFF_FAILED: Remedy(
-            "If no other application continues from its checkpoints, give spec.retryNonce a new"
-            " value ({retry} does): the live SparkApplication is created again."
+            "If no other application continues from its checkpoints, set spec.retryNonce to a new"
+            " value ({retry} does this) to create the live SparkApplication again."
         ),
         Reason.PUBLISH_FAILED: Remedy(
-            f"Fix the problem above, {_RETRY}: only the publication is repeated."
+            f"Fix the problem above, {_RETRY}. Only the publication is repeated."
         ),
     }
 )

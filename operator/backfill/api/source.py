@@ -13,8 +13,8 @@ from backfill.api.quantities import Time
 
 
 class SnapshotRef(Model):
-    """Iceberg snapshot of a source table. Without ``id`` and ``asOf`` it is the one that is current
-    when the plan is made.
+    """Iceberg snapshot of a source table. Default: the one that is current when the plan is
+    made.
     """
 
     id: Annotated[int, Field(ge=0)] | None = None
@@ -30,7 +30,7 @@ class SnapshotRef(Model):
     def _one_of(self) -> Self:
         if self.id is not None and self.as_of is not None:
             raise PydanticCustomError(
-                "snapshot_choice", "both id and asOf are given; keep one of them"
+                "snapshot_choice", "both id and asOf are set; remove one of them"
             )
         return self
 
@@ -53,25 +53,25 @@ class Regions(Model):
 
 
 class KafkaColumns(Model):
-    """Columns of the source table that hold the Kafka metadata of each row."""
+    """Columns of the source table with the Kafka metadata of each row."""
 
     partition_column: ColumnName | None = None
     """Column with the Kafka partition. Required by ordering policy ``Strict``."""
     offset_column: ColumnName | None = None
-    """Column with the Kafka offset. Required by ordering policy ``Strict``. With both columns,
-    condition ``InputComplete`` also says which offsets are missing, or occur twice.
+    """Column with the Kafka offset. Required by ordering policy ``Strict``. If both columns are
+    set, condition ``InputComplete`` also reports which offsets are missing or duplicated.
     """
     drop_duplicates: bool = False
-    """Whether to read only one of several rows with the same Kafka partition and offset, which
-    ingestion leaves behind when it writes a record more than once. Requires ``partitionColumn`` and
-    ``offsetColumn``. Planning then reads these two columns of all files.
+    """Whether to read only one of several rows with the same Kafka partition and offset. Such
+    duplicates arise when ingestion writes a record more than once. Requires ``partitionColumn`` and
+    ``offsetColumn``, which planning then reads from every file.
     """
     key_column: ColumnName | None = None
     """Column with the record key, which an unmodified Kafka application reads as ``key``. An
     application that reads ``key`` needs either this or ``keyless: true``.
     """
     keyless: bool = False
-    """True if records of the topic have no key; ``key`` is then null. Cannot be combined with
+    """Whether the topic's records have no key; ``key`` is then null. Cannot be combined with
     ``keyColumn``.
     """
     timestamp_column: ColumnName | None = None
@@ -88,7 +88,7 @@ class KafkaColumns(Model):
     def _one_key(self) -> Self:
         if self.keyless and self.key_column is not None:
             raise PydanticCustomError(
-                "kafka_keyless", "keyless is true and keyColumn is given; keep one of them"
+                "kafka_keyless", "keyless is true, but keyColumn is set; remove one of them"
             )
         return self
 
@@ -97,8 +97,8 @@ class KafkaColumns(Model):
         if self.drop_duplicates and not self.identifies_records:
             raise PydanticCustomError(
                 "kafka_drop_duplicates",
-                "dropDuplicates compares Kafka partitions and offsets;"
-                " name their columns in partitionColumn and offsetColumn",
+                "dropDuplicates requires the Kafka partition and offset of each row; set"
+                " partitionColumn and offsetColumn",
             )
         return self
 
@@ -147,8 +147,7 @@ class KafkaValue(Model):
         if self.framing != "Plain" and self.format == "column":
             raise PydanticCustomError(
                 "kafka_value_framing",
-                "format: column keeps the bytes unchanged,"
-                " including any framing; leave framing out",
+                "format: column keeps the bytes unchanged, including any framing; remove framing",
             )
         return self
 
@@ -170,12 +169,10 @@ class Live(Model):
 
 
 class IngestionWatermark(Model):
-    """Property of the table's snapshots in which ingestion records the time up to which it has
-    written all rows.
-    """
+    """Snapshot property in which ingestion records the time up to which it has written all rows."""
 
     property: Annotated[str, Field(min_length=1, max_length=255)]
-    """Key of the property, in the summaries of snapshots."""
+    """Key of the property in snapshot summaries."""
     unit: TimestampUnit | None = None
     """Unit of a numeric value, counted from 1970-01-01 UTC: seconds (``s``), milliseconds (``ms``),
     microseconds (``us``) or nanoseconds (``ns``). Default: the value is a time in ISO 8601.
@@ -190,8 +187,8 @@ class Source(Model):
     ``-``, ``_`` and ``.``.
     """
     table: TableName
-    """Iceberg table to read, as ``catalog.namespace.table``, with the catalog's name in
-    PyIceberg.
+    """Iceberg table to read, as ``catalog.namespace.table``, where ``catalog`` is the catalog's
+    name in PyIceberg.
     """
     timestamp_column: ColumnName
     """Column with the arrival time of each row: a timestamp, timestamptz or nanosecond timestamp,
@@ -211,17 +208,18 @@ class Source(Model):
     snapshot: SnapshotRef = SnapshotRef()
     """Snapshot of the table to read. Default: the one that is current when the plan is made."""
     kafka: KafkaColumns = KafkaColumns()
-    """Columns that hold the Kafka metadata of each row."""
+    """Columns with the Kafka metadata of each row."""
     watermark: IngestionWatermark | None = None
-    """Property of the table's snapshots in which ingestion records the time up to which it has
-    written all rows, by ``timestampColumn``. Default: ``kafka.connect.valid-through-ts``, which
-    Iceberg's sink for Kafka Connect writes, if snapshots have it.
+    """Snapshot property in which ingestion records the time up to which it has written all rows, by
+    ``timestampColumn``. Default: ``kafka.connect.valid-through-ts``, which Iceberg's sink for Kafka
+    Connect writes, if snapshots have it.
     """
     allow_incomplete: bool = False
     """Whether to allow publish modes ``Replace`` and ``Upsert`` even if rows of the window, its
     warm-up or its drain are missing from this table, as reported by the condition
     ``InputComplete``. If false, such a Backfill is refused before anything runs, because it would
-    remove rows of production without recomputing them. Other modes only get a warning.
+    remove production rows without recomputing them. With other modes, missing rows only cause a
+    warning.
     """
     live: Live | None = None
     """Input that the source replaces in production, for an unmodified application."""

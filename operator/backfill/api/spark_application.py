@@ -152,7 +152,7 @@ def _absent_modules(files: tuple[str, ...], base: Path) -> list[Problem]:
 
 def _absent(where: tuple[str | int, ...], given: str, path: str) -> Problem:
     what = " is not on this machine" if "://" in path else f": there is no file {path}"
-    return Problem(field_path(where), f'"{given}"{what}', "give a path relative to the manifest")
+    return Problem(field_path(where), f'"{given}"{what}', "use a path relative to the manifest")
 
 
 def _named(where: str, problems: list[Problem]) -> list[Problem]:

@@ -93,8 +93,9 @@ class Window(Model):
     start: Time
     """Start of the window, inclusive."""
     end: WindowEnd
-    """End of the window, exclusive. Must be after ``start``. ``Live``: up to the newest row that
-    the tables have when the plan is made; live traffic follows, as configured in ``handOff``.
+    """End of the window, exclusive. Must be later than ``start``. ``Live``: the window extends to
+    the newest row in the tables when the plan is made, and live traffic follows as configured in
+    ``handOff``.
     """
     warm_up: Duration = Field(default="0s", validate_default=True)
     """How much input to read before ``start``, by arrival time, so that state is complete when the
@@ -127,16 +128,16 @@ class Ordering(Model):
 
     policy: OrderingPolicy = OrderingPolicy.WITHIN_LATENESS
     """How strictly rows are read in the order of arrival. ``WithinLateness``: rows of different
-    steps are out of order by at most ``allowedLateness``. ``Exact``: rows of different steps are
-    never out of order. ``Strict``: rows of one Kafka partition are read in offset order, also
-    within a step; rows of different steps are out of order by at most ``allowedLateness``.
-    ``Unordered``: any order, for stateless applications.
+    steps may be out of order by at most ``allowedLateness``. ``Exact``: rows of different steps are
+    never out of order. ``Strict``: like ``WithinLateness``, and the rows of each Kafka partition
+    are read in offset order, even within a step. ``Unordered``: rows may be read in any order; use
+    this for stateless applications only.
     """
     allowed_lateness: Duration = Field(default="5m", validate_default=True)
-    """How far out of order rows of different steps may be read, in arrival time. Should be at most
-    the watermark delay of the application. Policies ``Exact`` and ``Unordered`` ignore it for
-    streams. For batch jobs, under any policy, it is also the longest time by which rows are
-    assumed to arrive before their event time, if that cannot be measured.
+    """How far out of order rows of different steps may be read, in arrival time. Set it to at most
+    the application's watermark delay. With policies ``Exact`` and ``Unordered``, ``Streaming``
+    execution ignores it. In ``Batch`` execution, with any policy, it is also the assumed maximum
+    time by which rows arrive before their event time, if this cannot be measured.
     """
 
 
@@ -156,8 +157,8 @@ class CatalogRef(Model):
     ``-`` and ``_``, which PyIceberg does not distinguish.
     """
     secret_ref: SecretRef | None = None
-    """Secret whose keys are PyIceberg's properties of the catalog. Default: none; pods use their
-    own identity.
+    """Secret whose keys are the catalog's PyIceberg properties. Default: none; pods use their own
+    identity.
     """
 
 
@@ -182,50 +183,49 @@ class BackfillSpec(Model):
     window: Window
     """Range of history to produce results for."""
     sources: Annotated[tuple[Source, ...], Field(min_length=1, max_length=MOST_SOURCES)]
-    """Inputs of the application. List every input that it reads."""
+    """Inputs of the application. List every input that the application reads."""
     static_tables: Annotated[tuple[StaticTable, ...], Field(max_length=MOST_STATIC_TABLES)] = ()
     """Iceberg tables that the application reads once, not as a stream, such as dimension tables.
-    Default: none; Spark then reads such tables with its own configuration, in their current state.
+    Default: none; Spark then reads the current state of such tables with its own configuration.
     """
     wait_for_input: Duration = Field(default="0s", validate_default=True)
-    """How long planning waits for rows that are missing from the tables. The time counts from when
-    rows are first found missing, or from the last change of the spec since then. Meanwhile, the
-    tables are checked again at intervals of a sixtieth of this duration, but at least ten seconds
-    and at most five minutes. When the time is up, the plan is made from the rows that the tables
-    have, or the Backfill is refused, as it would be without waiting (see
-    ``sources[].allowIncomplete``). Cannot be combined with ``snapshot.id`` or ``snapshot.asOf`` of
-    a source. Default: ``0s``, do not wait.
+    """How long planning waits for rows that are missing from the tables, counted from when they are
+    first found missing or from the last change of the spec since then. While waiting, the tables
+    are checked at intervals of one sixtieth of this duration, but at least ten seconds and at most
+    five minutes. If rows are still missing afterwards, the Backfill is planned without them or
+    refused, exactly as without waiting (see ``sources[].allowIncomplete``). Cannot be combined with
+    ``snapshot.id`` or ``snapshot.asOf`` of a source. Default: ``0s``, no waiting.
     """
     ordering: Ordering = Ordering()
     """Order in which history is read."""
     max_misalignment: Duration = Field(default="15m", validate_default=True)
-    """How far ahead of the slowest source any other source may be read, in arrival time. A step
-    spans at most half of it. Must be greater than zero, and large enough that the window has at
-    most 1,000,000 steps. Policy ``Unordered`` does not align sources.
+    """How far, in arrival time, any source may be read ahead of the slowest one. A step spans at
+    most half of this duration. Must be greater than zero, and large enough to divide the window
+    into at most 1,000,000 steps. Policy ``Unordered`` does not align sources.
     """
     outputs: Annotated[tuple[Output, ...], Field(max_length=MOST_OUTPUTS)] = ()
     """Sinks of the application. List every sink here, or its query in ``ignoredQueries``."""
     ignored_queries: Annotated[
         tuple[IgnoredQuery, ...], Field(max_length=MOST_IGNORED_QUERIES)
     ] = ()
-    """Queries of the application that must not run. Name a query by its ``queryName``; if it has
-    none, by the Kafka topic, table or path that it writes to, or by the name of its function. Use
-    this for queries that are not outputs of this Backfill, such as alerts to Kafka. To leave out a
-    single write of the main program or of a function of ``foreachBatch``, name the table, topic or
-    path that it writes to, or the last part of that name. Queries that write to the console, to
-    memory or to ``noop`` never run, unless an output has their name.
+    """Queries of the application that must not run because they are not outputs of this Backfill,
+    such as alerts to Kafka. Identify a query by its ``queryName`` or, if it has none, by the Kafka
+    topic, table or path that it writes to, or by the name of its function. To skip a single write
+    of the main program or of a ``foreachBatch`` function, list the table, topic or path that it
+    writes to, or the last part of that name. Queries that write to the console, to memory or to
+    ``noop`` never run unless an output has their name.
     """
     allowed_effects: Annotated[tuple[Effect, ...], Field(max_length=MOST_EFFECTS)] = ()
-    """Side effects that the application may have besides its queries and what functions of
-    ``foreachBatch`` write. Allowed effects happen for real: in every attempt, and in a function for
-    every batch, and again when a batch is repeated after a failure. ``Connections``: within a
-    function, the driver's Python code opens connections or sends data to other hosts.
-    ``ForeachPartition``: within a function, ``foreach``, ``foreachPartition`` and the ``saveAs``
-    methods of RDDs. ``Jvm``: a function uses Spark's JVM directly, for example for JDBC.
-    ``Processes``: within a function, the driver starts other processes. ``Statements``: SQL
-    statements that write or define something, also of the main program. ``Writes``: the main
-    program writes DataFrames itself, outside of functions. Default: none; the first effect ends the
-    run.
+    """Side effects that the application may have, apart from its queries and the writes of its
+    ``foreachBatch`` functions. They are not isolated from production: they occur in every attempt
+    and, within a function, for every batch, and again if a batch is repeated after a failure.
+    ``Connections``: in a function, the driver's Python code opens connections or sends data to
+    other hosts. ``ForeachPartition``: a function calls ``foreach``, ``foreachPartition`` or the
+    ``saveAs`` methods of RDDs. ``Jvm``: a function uses Spark's JVM directly, for example for JDBC.
+    ``Processes``: in a function, the driver starts other processes. ``Statements``: a function or
+    the main program runs SQL statements that write or define something. ``Writes``: the main
+    program writes DataFrames itself, outside of functions. Default: none; the first side effect
+    ends the run.
     """
     execution: Execution = "Auto"
     """How the application's queries run. ``Streaming``: as micro-batches with state, in order.
@@ -237,24 +237,24 @@ class BackfillSpec(Model):
     """
     max_rows_per_second: Annotated[int, Field(ge=1, le=10**9)] | None = None
     """Maximum number of rows that each query reads per second, from all its sources together. Use
-    it for applications that call a service with a limited rate. Every query then runs as
-    ``Streaming``, so this cannot be combined with ``execution: Batch``. A change takes effect with
-    the next attempt: suspend the Backfill and resume it. Default: no limit.
+    it for applications that call a rate-limited service. Every query then runs as ``Streaming``, so
+    this cannot be combined with ``execution: Batch``. A change takes effect with the next attempt;
+    to apply it right away, suspend and resume the Backfill. Default: no limit.
     """
     hand_off: HandOff | None = None
-    """How the state is handed over to live traffic. Requires ``window.end: Live``. Default: the
-    state is not handed over.
+    """How the state is handed over to live traffic. Requires ``window.end: Live``. Default: no
+    hand-off.
     """
     scaling: Scaling = Scaling()
     """Number of executors of the run."""
     overrides: Overrides = Overrides()
     """Settings that differ from production. A change takes effect with the next attempt."""
     workspace: DirectoryUri | None = None
-    """Directory or object store prefix for plans, checkpoints and staged results, which all pods
-    can access. Its parts consist of ASCII letters, digits and ``_ = + @ , ~ . -``, without ``..``.
-    An object store is accessed with the properties of the first of ``catalogs`` that has a Secret,
-    otherwise with the pods' own identity. Default: the operator's workspace
-    (``--default-workspace``); for ``backfill run``, the state directory.
+    """Directory or object store prefix for plans, checkpoints and staged results. All pods must
+    have access to it. Its parts may contain ASCII letters, digits and ``_ = + @ , ~ . -``; ``..``
+    is not allowed. An object store is accessed with the properties of the first catalog in
+    ``catalogs`` that has a Secret, or else with the pods' own identity. Default: the operator's
+    workspace (``--default-workspace``); for ``backfill run``, the state directory.
     """
     catalogs: Annotated[tuple[CatalogRef, ...], Field(max_length=16)] = ()
     """Catalogs of the source and output tables. If you list any, every table must be in one of
@@ -265,16 +265,17 @@ class BackfillSpec(Model):
     failure_policy: FailurePolicy = FailurePolicy()
     """How failed attempts are retried."""
     suspend: bool = False
-    """Whether to stop the application. Steps in progress are committed first (at most four of a
-    stream, and the spans that batch jobs have begun), and everything needed to resume is kept. A
-    Backfill that is created suspended is planned but not started.
+    """Whether to suspend the Backfill. The application stops after committing the steps in progress
+    (in ``Streaming`` execution at most four; in ``Batch`` execution all spans that have begun), and
+    everything needed to resume is kept. A Backfill created with ``suspend: true`` is planned but
+    not started.
     """
     retry_nonce: Annotated[str, Field(max_length=64)] | None = None
     """Change this value to retry a failed Backfill from where it stopped."""
     ttl_after_finished: Duration | None = None
-    """How long to keep branches, plan and checkpoints after the Backfill has finished. What was
-    published is kept, and so is this resource. A failed Backfill cannot be retried afterwards.
-    Default: until the Backfill is deleted.
+    """How long to keep branches, plan and checkpoints after the Backfill has finished. Published
+    data and this resource are kept. After this time, a failed Backfill can no longer be retried.
+    Default: they are kept until the Backfill is deleted.
     """
 
     @field_validator("max_misalignment")

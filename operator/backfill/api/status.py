@@ -86,7 +86,7 @@ class Comparison(Model):
     matching: CompareCount = 0
     """Number of rows that are equal in both."""
     different: CompareCount = 0
-    """Number of rows of production, or of the reference, whose keys the result has, with other
+    """Number of rows in production or the reference whose keys the result contains with different
     values.
     """
     missing: CompareCount = 0
@@ -96,14 +96,14 @@ class Comparison(Model):
     duplicate_keys: CompareCount = 0
     """Number of keys that occur more than once in production or the reference."""
     reference: TableName | None = None
-    """Reference table that the result was compared with; unset if that was production."""
+    """Reference table that the result was compared with; unset for production."""
     snapshot_id: int | None = None
-    """ID of the snapshot of the output's table, or of the reference, that was read; null if the
+    """ID of the snapshot that was read, of the output's table or of the reference; null if the
     table had none.
     """
     report: ReportUri = ""
-    """Location of the report: a page with figures by column and by time, and some rows. A JSON file
-    of the same name is beside it.
+    """Location of the report: an HTML page with figures by column and by time, and sample rows. A
+    JSON file with the same name is next to it.
     """
     problem: Message = ""
     """Why the rows could not be compared; otherwise empty."""
@@ -136,15 +136,15 @@ class OutputStatus(Model):
     table: TableName
     """Table of the output."""
     branch: Annotated[str, Field(max_length=255)] | None = None
-    """Iceberg branch that holds the result. Set when all steps are committed, and unset after the
-    branch was removed.
+    """Iceberg branch with the result. Set once all steps are committed, and unset once the branch
+    is removed.
     """
     rows: int = 0
     """Number of staged rows that belong to the window."""
     rows_outside_window: int = 0
     """Number of rows written for warm-up and drain, which are not part of the result."""
     staged_snapshot_id: int | None = None
-    """ID of the snapshot of the branch that holds the result."""
+    """ID of the branch's snapshot that contains the result."""
     base_snapshot_id: int | None = None
     """ID of the table's snapshot when the Backfill began. Rows of the window that changed since
     then are a publish conflict.
@@ -154,7 +154,7 @@ class OutputStatus(Model):
     undo_snapshot_id: int | None = None
     """ID of the snapshot that undid the publication."""
     exported: ExportStatus | None = None
-    """Files that publish mode ``Export`` has written; unset before that, and in other modes."""
+    """Files written by publish mode ``Export``; unset until then, and in other modes."""
     open_at_end: int | None = None
     """Number of results of the window that were still open when the input ended; null if unknown.
     ``rows`` does not include them unless ``outputMode`` is set.
@@ -168,34 +168,34 @@ class OutputStatus(Model):
     open_unknown: Annotated[str, Field(max_length=512)] = ""
     """Why the number of open results is unknown."""
     by_clock: Annotated[str, Field(max_length=128)] = ""
-    """Where the output's query selects, joins or groups rows by the current time, so that rows of
-    history may be dropped; empty if nowhere.
+    """Where the output's query selects, joins or groups rows by the current time, which may drop
+    rows of history; empty if it does not.
     """
     execution: HowRun | None = None
     """How the output's query runs: ``Streaming`` or ``Batch``. Unset until the driver has reported
     it.
     """
     execution_reason: ExecutionReason = ""
-    """Why the query runs as a stream although ``spec.execution`` is ``Auto``; otherwise empty."""
+    """Why the query runs as ``Streaming`` if ``spec.execution`` is ``Auto``; otherwise empty."""
     output_mode: ChangingMode | None = None
-    """Output mode of a stream that changes rows it has written. For ``update`` the result has the
-    newest row of each key, for ``complete`` the rows of the last micro-batch; open results are
-    included, with values that are not final. Unset for other queries.
+    """Output mode of a streaming query that changes rows it has already written. With ``update``,
+    the result contains the newest row of each key; with ``complete``, the rows of the last
+    micro-batch. Open results are included with values that are not final. Unset for other queries.
     """
     look_back_seconds: float | None = None
-    """How far before a result's own time the rows that it depends on may lie, in seconds, by event
-    time. A shorter ``window.warmUp`` may leave the first results incomplete. Only for ``Batch``.
+    """Maximum time by which rows that a result depends on can precede it, in seconds of event time.
+    A shorter ``window.warmUp`` may leave the first results incomplete. Only for ``Batch``.
     """
     look_ahead_seconds: float | None = None
-    """How long after a result's own time the rows that it depends on may arrive, in seconds,
-    including the watermark's delay or, once measured, the lag of rows. A shorter ``window.drain``
-    may leave the last results incomplete or open. Only for ``Batch``.
+    """Maximum time after a result within which rows that it depends on can arrive, in seconds,
+    including the watermark delay or, once measured, the lag of rows. A shorter ``window.drain`` may
+    leave the last results incomplete or open. Only for ``Batch``.
     """
     match: Annotated[str, Field(max_length=16)] | None = None
     """Percentage of rows that match, rounded down; unset if they were not compared."""
     comparison: Comparison | None = None
-    """How the result compares with production, or with the reference. Unset until it has been
-    compared, and without ``validate``.
+    """How the result compares with production or the reference. Unset until it has been compared,
+    and if the output has no ``validate``.
     """
 
     @property
@@ -232,7 +232,7 @@ class Attempt(Model):
     """When the attempt ended."""
     outcome: Literal["Running", "Succeeded", "Stopped", "Failed"] = "Running"
     """``Running``: in progress. ``Succeeded``: all steps are committed. ``Stopped``: stopped on
-    request. ``Failed``: ended before that.
+    request. ``Failed``: ended before all steps were committed.
     """
     steps_at_start: int = 0
     """Number of committed steps when the attempt started."""
@@ -248,8 +248,8 @@ class Attempt(Model):
 
 
 class Cost(Model):
-    """Time and bytes that all attempts have used so far, counted when ``progress`` changes and when
-    an attempt ends.
+    """Time and bytes used by all attempts so far, updated when ``progress`` changes and when an
+    attempt ends.
     """
 
     driver_seconds: float = 0.0
@@ -331,7 +331,7 @@ class JobRetry(Model):
     next_at: Time
     """When the job is retried next."""
     message: Annotated[str, Field(max_length=1024)]
-    """Why the job failed last."""
+    """Why the job last failed."""
 
 
 class DecisionStatus(Model):
@@ -344,7 +344,7 @@ class DecisionStatus(Model):
     tables held before.
     """
     result: ResultId
-    """The result that the decision is about."""
+    """ID of the result that the decision applies to."""
     by: Annotated[str, Field(max_length=1024)]
     """User who made the decision."""
     by_verified: bool = False
@@ -356,7 +356,7 @@ class DecisionStatus(Model):
     number: int = 1
     """Number of the request to undo, counted from 1."""
     refused: Message = ""
-    """Why it was not carried out; otherwise empty."""
+    """Why the decision was not carried out; otherwise empty."""
 
     def __str__(self) -> str:
         """Who decided, and why."""
@@ -395,8 +395,8 @@ class BackfillStatus(Model):
     workspace: WorkspaceUri | None = None
     """Directory or object store prefix of this Backfill's plan and checkpoints."""
     tagged_tables: Annotated[tuple[TableName, ...], Field(max_length=MOST_SOURCES)] = ()
-    """Tables in which snapshots may have been tagged (``snapshot.protect``), also for sources that
-    the spec no longer has.
+    """Tables in which snapshots may have been tagged (``snapshot.protect``), including tables of
+    sources that are no longer in the spec.
     """
     started_at: Time | None = None
     """When work on the Backfill began."""
@@ -415,7 +415,7 @@ class BackfillStatus(Model):
     progress: Progress = Progress()
     """Progress of the run."""
     cost: Cost | None = None
-    """Time and bytes that all attempts have used so far; null until the first one has reported."""
+    """Time and bytes used by all attempts so far; null until the first attempt has reported."""
     watermark: Time | None = None
     """Global watermark: the earliest of all source watermarks."""
     sources: Annotated[tuple[SourceStatus, ...], Field(max_length=MOST_SOURCES)] = ()
@@ -427,8 +427,8 @@ class BackfillStatus(Model):
     made.
     """
     result: ResultId | None = None
-    """Digest of what is staged for all outputs. Decisions name the result by it. Unset until all
-    steps are committed.
+    """Digest of what is staged for all outputs. Decisions refer to the result by this digest. Unset
+    until all steps are committed.
     """
     decision: DecisionStatus | None = None
     """Who approved or rejected the result, when and why. Unset if nobody has."""

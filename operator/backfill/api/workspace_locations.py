@@ -17,8 +17,8 @@ _STORE: Final = rf"((s3[an]?|oss|gcs|gs|hdfs|viewfs)://|(abfss?|wasbs?)://({_CON
 LOCATION_PATTERN: Final = rf"^({_STORE}|(file://)?(/{_SEGMENT})+|(\./)?{_SEGMENT}(/{_SEGMENT})*)/?$"
 """Locations that a Backfill or an operator may use."""
 LOCATION_FORM: Final = (
-    "write s3://bucket/path (or gs, abfss, hdfs …) or a path, of ASCII letters, digits and _ = + @"
-    " , ~ . -, without .., spaces, ? # or %"
+    "use s3://bucket/path (or gs, abfss, hdfs …) or a file path, with only ASCII letters, digits"
+    " and _ = + @ , ~ . - (no .., spaces, ?, # or %)"
 )
 """The pattern in words."""
 _STORES: Final = re.compile(f"{_STORE}/?")

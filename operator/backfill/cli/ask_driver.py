@@ -45,7 +45,9 @@ def ask(module: str, answer: str, application: Application, launch: Launch) -> b
         file = channel / answer
         if not file.exists():
             tail = backend.log_tail(launch.attempt)
-            raise BackfillError("\n".join(["the application ended without an answer:", *tail]))
+            raise BackfillError(
+                "\n".join(["the application ended without reporting a result:", *tail])
+            )
         return file.read_bytes()
 
 

@@ -35,7 +35,7 @@ def on_cluster(program: str, arguments: Sequence[str]) -> bool:
             Problem(
                 _LOCAL_OPTION,
                 f"is for backfills on this machine, but {speaks} selects a cluster",
-                "leave one out",
+                "remove one of the two",
             )
         )
     return plugin or option is not None
@@ -64,7 +64,7 @@ class LocalCommands(TyperGroup):
 
     elsewhere = dict.fromkeys(
         ("logs", "render", "retry"),
-        'works on a cluster: run it as "kubectl backfill {0}", or name a --context',
+        'only works on a cluster: run "kubectl backfill {0}", or add --context',
     )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -82,8 +82,8 @@ class ClusterCommands(LocalCommands):
 
     elsewhere = {
         "init": (
-            "works on this machine, where the main program is: save the resource (kubectl get"
-            " sparkapplication NAME -o yaml > FILE), and run backfill init --application FILE"
+            "only works on this machine, where the main program is: save the resource (kubectl get"
+            " sparkapplication NAME -o yaml > FILE), then run backfill init --application FILE"
         ),
-        "run": "works on this machine; on a cluster: kubectl apply -f FILE",
+        "run": "only works on this machine; on a cluster, use: kubectl apply -f FILE",
     }

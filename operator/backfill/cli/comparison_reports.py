@@ -27,11 +27,11 @@ def show_reports(backfill: Backfill, *, as_json: bool, browse: bool = False) -> 
     if not compared:
         asked = any(output.validate_ is not None for output in backfill.spec.outputs)
         why = (
-            "its results are compared after the last step"
+            "results are compared after the last step"
             if asked
             else "no output has spec.outputs[].validate"
         )
-        raise BackfillError(f"{backfill.metadata.name} was not compared: {why}")
+        raise BackfillError(f"{backfill.metadata.name} has not been compared: {why}")
     if as_json:
         print(json.dumps([_figures(output) for output in compared]))  # noqa: T201
     else:

@@ -60,7 +60,7 @@ def render_queries(
         reads = (f"{source} ({', '.join(columns)})" for source, columns in query.reads.items())
         _say(console, f"  {query.query} reads {', '.join(reads)}")
         if query.execution_reason:
-            _say(console, f"  {query.query} is run as a stream, because {query.execution_reason}")
+            _say(console, f"  {query.query} runs as Streaming, because {query.execution_reason}")
         if query.output_mode is not None:
             _say(console, f"  the result of {query.query} is {_kept(backfill, query)}")
         for warning in warnings(backfill, query):
@@ -77,9 +77,9 @@ def warnings(backfill: Backfill, query: ExplainedQuery) -> list[str]:
 def _kept(backfill: Backfill, query: ExplainedQuery) -> str:
     """Which of the rows that a stream changes are its result."""
     if query.output_mode == "complete":
-        return "what its last micro-batch gives, in output mode complete"
+        return "the output of its last micro-batch (output mode complete)"
     keys = next(each.keys for each in backfill.spec.outputs if each.name == query.output)
-    return f"the newest row of each {', '.join(keys)}, in output mode update"
+    return f"the newest row of each {', '.join(keys)} (output mode update)"
 
 
 def _reach(query: ExplainedQuery) -> tuple[float | None, float | None]:

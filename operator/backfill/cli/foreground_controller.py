@@ -93,4 +93,6 @@ def _end(reconciler: Reconciler, shown: Display, name: str) -> None:
     if reconciler.shutting_down:
         raise Killed
     reconciler.shutting_down = True
-    shown.say(f"{name}: stopping after the steps in progress; press Ctrl-C again to kill it")
+    shown.say(
+        f"{name}: stopping after the steps in progress; press Ctrl-C again to kill the driver"
+    )

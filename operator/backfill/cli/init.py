@@ -100,10 +100,10 @@ def propose_backfill(
     """
     stretch, err = _window(window), Console(stderr=True)
     if output is not None and output.exists():
-        raise BadInput(Problem("--output", f"{output} already exists", "name another file"))
+        raise BadInput(Problem("--output", f"{output} already exists", "choose another file"))
     if output is not None and not output.parent.is_dir():
         problem = f"there is no directory {output.parent}"
-        raise BadInput(Problem("--output", problem, "create it, or name another file"))
+        raise BadInput(Problem("--output", problem, "create it, or choose another file"))
     given = given_application(application, main_file, namespace)
     found = read_application(given.document, given.base, namespace or "default")
     namespace = _namespace(given.document, namespace)
@@ -152,8 +152,8 @@ def _namespace(document: Document, wanted: str | None) -> str | None:
     """The namespace of the Backfill, which is that of the application; None if nothing names it."""
     namespace = metadata_of(document).get("namespace")
     if namespace and wanted and wanted != namespace:
-        message = f"{wanted} is not the namespace of the application, {namespace}"
-        raise BadInput(Problem("--namespace", message, "leave it out"))
+        message = f"{wanted} is not the application's namespace {namespace}"
+        raise BadInput(Problem("--namespace", message, "remove this option"))
     return str(namespace) if namespace else wanted
 
 
@@ -184,7 +184,7 @@ def _survey(application: Application, window: Window) -> Survey:
     if not survey.queries or not survey.inputs:
         missing = "reads no Kafka topic and no table as a stream"
         if survey.inputs:
-            missing = "starts no query that writes somewhere"
+            missing = "starts no query that writes a result"
         raise BadInput(
             Problem("", f"the main program of {application.name} {missing}", "check its arguments")
         )
@@ -206,7 +206,7 @@ def _lags(
             found = measure_lags(table, source.event_column, source.timestamp_column.value, window)
         except Exception as error:  # whatever PyIceberg raises for files
             problems.append(
-                f"How late rows of {source.table.value} arrived could not be measured:"
+                f"The lateness of rows in {source.table.value} could not be measured:"
                 f" {reason(error)}"
             )
             continue
@@ -255,10 +255,9 @@ def _write(application: str, written: str, output: Path | None) -> None:
 def _print_next(written: str, output: Path | None, check: str, err: Console) -> None:
     open_questions = sum(line.strip().startswith(f"# {TODO}") for line in written.splitlines())
     where = "FILE" if output is None else shlex.quote(str(output))
-    are = "is" if open_questions == 1 else "are"
     left = (
-        f"{count(open_questions, 'line')} with TODO {are} yours to decide; then"
+        f"Resolve {count(open_questions, 'TODO line')}, then run"
         if open_questions
-        else "Everything was found. Choose publish.mode, then"
+        else "Everything was found. Choose publish.mode, then run"
     )
     err.print(f"{left}: {check} {where}", highlight=False, markup=False, soft_wrap=True)

@@ -81,8 +81,8 @@ def _refuse_deploy(backfill: Backfill) -> None:
         raise BadInput(
             Problem(
                 "spec.handOff.start",
-                '"Deploy" creates a SparkApplication, and there is no cluster here',
-                "write Prepare, and start the application yourself when its checkpoints are there",
+                '"Deploy" creates a SparkApplication, which requires a cluster',
+                "use Prepare, and start the application yourself once its checkpoints are written",
             )
         )
 
@@ -194,7 +194,7 @@ def cancel_one(context: Context, target: str) -> int:
     if left is not None:
         outcome = find_condition(left.status.conditions, ConditionType.SUCCEEDED)
         why = outcome.message if outcome else f"{store.name} was not removed"
-        raise BackfillError(f"{why}; to forget it anyway, remove {store.directory}")
+        raise BackfillError(f"{why}; to drop it without cleaning up, delete {store.directory}")
     _say(context, f"{store.name}: removed")
     return SUCCEEDED
 
@@ -217,7 +217,7 @@ def _make_channel(store: LocalStore, state: Path) -> None:
         problem = Problem(
             "--state-dir",
             f"{state} cannot be used: {error.strerror}",
-            "name a directory that can be written to",
+            "choose a writable directory",
         )
         raise BadInput(problem) from error
 
@@ -270,7 +270,7 @@ def _refuse_changes(
     name = stored.metadata.name
     if stored.metadata.deletion_timestamp is not None:
         raise BackfillError(
-            f"{name} is being removed; finish that first with: backfill cancel"
+            f"{name} is being removed; complete the removal first with: backfill cancel"
             f" {name}{context.options}"
         )
     fix = (
@@ -284,7 +284,9 @@ def _refuse_changes(
         )
     other = program_difference(store.application(), application) if stored.status.attempts else []
     if other:
-        other.append(Problem("", f"{name} has begun already and its program cannot change", fix))
+        other.append(
+            Problem("", f"{name} has already started; its program can no longer change", fix)
+        )
     if changes or other:
         raise SpecChanged([*changes, *other])
 

@@ -98,7 +98,7 @@ def dry_run(backfill: Backfill, workspace: Workspace, err: Console) -> PlanHeade
     Raises:
         BackfillError: with every problem found.
     """
-    with err.status("plans") as spinner:
+    with err.status("planning") as spinner:
         worker = Worker(Path(workspace.uri) / "worker.log")
         parallelism = cores(backfill.spec.overrides.spark_conf)
         worker.start(PlanJob.of(backfill, workspace, parallelism, dry_run=True))
@@ -119,5 +119,5 @@ def _header(state: JobState | None, backfill: Backfill) -> PlanHeader:
     raise (
         state.error
         if state is not None and state.error is not None
-        else BackfillError("planning gave no result")
+        else BackfillError("planning returned no result")
     )

@@ -32,15 +32,17 @@ StateDir = Annotated[
 ]
 Namespace = Annotated[
     str | None,
-    typer.Option("--namespace", "-n", help="Namespace. Default: that of the file, else `default`."),
+    typer.Option(
+        "--namespace", "-n", help="Namespace. Default: the file's namespace, or else `default`."
+    ),
 ]
 PlanStateDir = Annotated[
     Path,
     typer.Option(
         "--state-dir",
         help=(
-            "State directory of earlier backfills, from which the duration and cost of this one"
-            " are estimated. The plan is not stored."
+            "State directory with earlier backfills, used to estimate the duration and cost of this"
+            " one. The plan is not stored."
         ),
     ),
 ]
@@ -48,13 +50,14 @@ PlanFile = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
-        help="Manifest file with the Backfill. Only --explain needs the SparkApplication.",
+        help="Manifest file with the Backfill. The SparkApplication is only required with"
+        " --explain.",
     ),
 ]
 NamespaceOfAll = Annotated[
     str | None,
     typer.Option(
-        "--namespace", "-n", help="Only list backfills of this namespace. Default: all namespaces."
+        "--namespace", "-n", help="List only backfills in this namespace. Default: all namespaces."
     ),
 ]
 OutputOption = Annotated[
@@ -84,9 +87,9 @@ ExplainOption = Annotated[
     typer.Option(
         "--explain",
         help=(
-            "Also run the application's main program until its queries start, without running"
-            " them, and show for each whether it would run as batch jobs or as a stream, and why."
-            " Needs the SparkApplication in FILE, and Java."
+            "Also run the application's main program up to the point where its queries start,"
+            " without running the queries, and show for each one whether it would run as Batch or"
+            " as Streaming, and why. Requires the SparkApplication in FILE, and Java."
         ),
     ),
 ]
@@ -108,8 +111,8 @@ MainFile = Annotated[
         "--main-file",
         metavar="FILE",
         help=(
-            "The main program on this machine. Required with the name of a SparkApplication."
-            " Default: its mainApplicationFile."
+            "Main program on this machine. Required if --application is the name of a"
+            " SparkApplication. Default: mainApplicationFile of the manifest."
         ),
     ),
 ]
@@ -133,7 +136,8 @@ ManifestNamespace = Annotated[
     typer.Option(
         "--namespace",
         "-n",
-        help="Namespace. Default: that of the SparkApplication in FILE; for NAME, the context's.",
+        help="Namespace. Default: the namespace of the SparkApplication in FILE or, for NAME, that"
+        " of the current context.",
     ),
 ]
 
@@ -183,10 +187,10 @@ def init(
 ) -> None:
     """Propose a Backfill for an application, as a manifest with comments.
 
-    Runs the application's main program until its queries start, without running them, and finds
-    its tables in the catalogs. Lines with `TODO` say what could not be found out. A program that
-    writes with Spark at its start is refused. What else it does besides its queries, such as
-    connections, happens for real.
+    Runs the application's main program up to the point where its queries start, without running the
+    queries, and looks up its tables in the catalogs. Lines with `TODO` mark what could not be
+    determined. A program that writes with Spark before its queries start is refused. All other side
+    effects of the main program, such as connections to other systems, really occur.
     """
     from backfill.cli.optional_dependencies import SPARK, TABLES, require
 
@@ -311,9 +315,8 @@ def undo(
     namespace: Namespace = None,
     reason: ReasonOption = "",
 ) -> None:
-    """Undo what a backfill has published, unless others have changed the same rows since.
-
-    With exit status 1 it was not undone; the message says why.
+    """Undo what a backfill has published, unless others have changed the same rows since. If it
+    cannot be undone, the exit status is 1 and the message says why.
     """
     _decide(target, "Undo", reason, state_dir, output, namespace)
 
@@ -337,7 +340,9 @@ def report(
     *,
     browse: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
 ) -> None:
-    """Show how the results of a backfill compare, and where the report is."""
+    """Show how the results of a backfill compare with production or the reference, and where the
+    report is.
+    """
     from backfill.cli.comparison_reports import show_reports
     from backfill.cli.target import find
 
@@ -354,7 +359,7 @@ def sample(  # noqa: PLR0917 - options of a command
     of: SampledOutput = None,
     rows: SampledRows = 5,
 ) -> None:
-    """Show some rows of the staged result, and production's rows with the same keys beside them."""
+    """Show some rows of the staged result next to production's rows with the same keys."""
     from backfill.cli.sample_command import show_sample
     from backfill.cli.target import find
 

@@ -19,6 +19,6 @@ def require(*libraries: str) -> None:
     for library in libraries:
         if find_spec(library) is None:
             raise BackfillError(
-                f"{library} is not installed; work on this machine needs: pip install"
+                f"{library} is not installed; to work on this machine, run: pip install"
                 " 'backfill-operator[local]'"
             )

@@ -15,7 +15,9 @@ class Output(StrEnum):
 
 SampledOutput = Annotated[
     str | None,
-    typer.Option("--of", metavar="OUTPUT", help="Name of the output. Needed if there are several."),
+    typer.Option(
+        "--of", metavar="OUTPUT", help="Name of the output. Required if there are several."
+    ),
 ]
 SampledRows = Annotated[
     int, typer.Option("--rows", min=1, max=1000, help="Maximum number of rows to show.")

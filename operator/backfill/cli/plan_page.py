@@ -37,7 +37,7 @@ def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> Rende
         *([] if summary.measured is None else [_measured_in_words(summary.measured)]),
         (
             f"  estimate {estimated_for}: {seconds(summary.estimated_seconds)}, assuming that"
-            " reading takes longest"
+            " reading takes most of the time"
         ),
         (
             f"  proved: rows at most {seconds(summary.greatest_disorder_seconds)} out of order"
@@ -57,7 +57,7 @@ def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> Rende
 def _measured_in_words(measured: MeasuredEstimate) -> str:
     runs = count(len(measured.backfills), "earlier backfill")
     return (
-        f"  estimate by {runs} of this application ({', '.join(measured.backfills)}; read"
+        f"  estimate from {runs} of this application ({', '.join(measured.backfills)}; read"
         f" {size(measured.bytes_read)}): {seconds(measured.seconds)},"
         f" {measured.executor_seconds / 3_600:,.2f} executor hours, with the same number of"
         " executors"
@@ -75,7 +75,7 @@ def _wide_in_words(sources: tuple[SourceSummary, ...]) -> list[str]:
 
 def _completeness(sources: tuple[SourceSummary, ...]) -> list[Text]:
     """Whether the tables have everything that is read."""
-    words = {True: "complete", False: "incomplete", None: "perhaps complete"}
+    words = {True: "complete", False: "incomplete", None: "possibly complete"}
     return [
         Text(
             f"  input of {source.name} is {words[source.complete]}: {reason}",

@@ -53,8 +53,9 @@ def waiting_for(backfill: Backfill, options: str) -> str:
     published = find_condition(backfill.status.conditions, ConditionType.PUBLISHED)
     if published is not None and published.reason == Reason.WAITING_FOR_APPROVAL:
         return (
-            f"{published.message}\npublish with: backfill approve {name}{options}"
-            f"\nor drop the result with: backfill reject {name}{options} --reason ..."
+            f"{published.message}\n"
+            f"publish with: backfill approve {name}{options}\n"
+            f"or reject the result with: backfill reject {name}{options} --reason ..."
         )
     why = "suspended" if backfill.spec.suspend else "interrupted"
     where = (
@@ -79,7 +80,7 @@ def _tell_success(backfill: Backfill, out: Console) -> None:
     if cost is not None and cost.executor_seconds:
         _say(
             out,
-            f"  took {seconds(cost.driver_seconds)} of driver time and"
+            f"  used {seconds(cost.driver_seconds)} of driver time and"
             f" {seconds(cost.executor_seconds)} of executor time, and read {size(cost.bytes_read)}",
         )
     for output in status.outputs:

@@ -41,7 +41,7 @@ def show_sample(backfill: Backfill, name: str | None, *, rows: int, as_json: boo
     output = _chosen(backfill, name)
     status = next((each for each in backfill.status.outputs if each.name == output.name), None)
     if backfill.status.plan_id is None or status is None:
-        raise BackfillError(f"{backfill.metadata.name} is not planned yet: it has no result")
+        raise BackfillError(f"{backfill.metadata.name} is not planned yet and has no result")
     about = backfill.metadata
     pairs = sample(
         output,
@@ -56,10 +56,14 @@ def show_sample(backfill: Backfill, name: str | None, *, rows: int, as_json: boo
         return
     console = Console()
     shown = count(len(pairs), "row")
-    _say(console, f"{output.name}: {shown} of what is staged for {output.table}")
+    _say(console, f"{output.name}: {shown} staged for {output.table}")
     keys = output.compared_keys
     if not keys:
-        _say(console, "Without outputs[].keys, production's rows cannot be shown beside them.")
+        _say(
+            console,
+            "Production's rows are not shown: outputs[].keys, which would identify them,"
+            " is not set.",
+        )
     for pair in pairs:
         console.print(_table(pair, keys))
 
@@ -81,7 +85,7 @@ def _chosen(backfill: Backfill, name: str | None) -> Output:
     if name is None:
         message, fix = "there are several outputs", f"choose one with --of: {names}"
         raise BadInput(Problem("--of", message if outputs else "there is no output", fix))
-    raise BadInput(Problem("--of", f"there is no output {name}", f"there are: {names}"))
+    raise BadInput(Problem("--of", f"there is no output {name}", f"the outputs are: {names}"))
 
 
 def _table(pair: "Pair", keys: tuple[str, ...]) -> Table:

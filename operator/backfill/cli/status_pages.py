@@ -140,7 +140,7 @@ def _of_attempt(attempt: Attempt) -> str:
         else ""
     )
     why = f": {attempt.message.splitlines()[0]}" if attempt.message else ""
-    return f"{attempt.outcome}, began {moment(attempt.started_at)} UTC{lasted}{why}"
+    return f"{attempt.outcome}, started {moment(attempt.started_at)} UTC{lasted}{why}"
 
 
 def _outputs(outputs: tuple[OutputStatus, ...]) -> list[RenderableType]:
@@ -178,10 +178,10 @@ def _hand_off(handed: HandOffStatus | None) -> list[RenderableType]:
         rows.append(("history ends", f"{moment(handed.history_end)} UTC"))
     if handed.kept_until is not None:
         rows.append(
-            ("Kafka keeps newer records", f"until {moment(handed.kept_until)} UTC at least")
+            ("Kafka keeps newer records", f"at least until {moment(handed.kept_until)} UTC")
         )
     if handed.starting_timestamp is not None:
-        rows.append(("records read again", f"from {moment(handed.starting_timestamp)} UTC on"))
+        rows.append(("records read twice", f"from {moment(handed.starting_timestamp)} UTC onward"))
     rows += [(f"state of {query.name}", _of_state(query)) for query in handed.queries]
     rows += [
         (f"{source.name} continues in", f"topic {source.topic}, {_offsets(source)}")
@@ -216,11 +216,11 @@ def _offsets(source: HandedOverSource) -> str:
 def _how_run(output: OutputStatus) -> str:
     match output.execution:
         case "Batch":
-            return "; run as batch jobs"
+            return "; runs as Batch"
         case "Streaming" if output.execution_reason:
-            return f"; run as a stream, because {output.execution_reason}"
+            return f"; runs as Streaming, because {output.execution_reason}"
         case "Streaming":
-            return "; run as a stream"
+            return "; runs as Streaming"
         case None:
             return ""
 

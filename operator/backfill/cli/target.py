@@ -50,7 +50,11 @@ def _located(location: str | None, file: Path, field: str) -> str | None:
     located = str((file.parent / location).resolve())
     if re.fullmatch(LOCATION_PATTERN, located) is None:
         raise InvalidManifest(
-            Problem(field, f'"{location}" leads to {located}, which is not accepted', LOCATION_FORM)
+            Problem(
+                field,
+                f'"{location}" resolves to {located}, which is not a valid location',
+                LOCATION_FORM,
+            )
         )
     return located
 

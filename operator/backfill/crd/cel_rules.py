@@ -56,35 +56,34 @@ _SPEC: Final = (
     Rule(
         "self.sources.all(s, !has(s.live)"
         " || self.sources.exists_one(t, has(t.live) && t.live.kafka.topic == s.live.kafka.topic))",
-        "two sources have the same topic; name a topic once",
+        "two sources have the same topic; list every topic once",
         "sources",
     ),
     Rule(
         "!has(self.outputs) || self.outputs.all(o, self.outputs.exists_one(p, p.table == o.table))",
-        "two outputs have the same table; run one Backfill for each, and list the query of the"
-        " other in spec.ignoredQueries",
+        "two outputs have the same table; create one Backfill for each output, and list the other"
+        " output's query in spec.ignoredQueries",
         "outputs",
     ),
     Rule(
         "!has(self.outputs) || self.outputs.all(o, !has(o.publish) || !has(o.publish.location)"
         " || self.outputs.exists_one(p, has(p.publish) && has(p.publish.location)"
         " && p.publish.location == o.publish.location))",
-        "two outputs have the same publish.location; give every output a directory of its own",
+        "two outputs have the same publish.location; give every output its own directory",
         "outputs",
     ),
     Rule(
         "!has(self.outputs) || self.sources.all(s, (has(s.snapshot) && (has(s.snapshot.id) ||"
         " has(s.snapshot.asOf))) || !self.outputs.exists(o, o.table == s.table))",
-        "an output's table is also a source's, and the application would read the old rows of its"
-        " own output; write to another table, or choose the rows to read"
-        " with the source's snapshot (id or asOf)",
+        "the table of an output is also the table of a source, so the application would read the"
+        " old rows of its own output; write to another table, or choose the rows to read with the"
+        " source's snapshot (id or asOf)",
         "outputs",
     ),
     Rule(
         "!has(self.ignoredQueries) || !has(self.outputs) || self.ignoredQueries.all(q,"
         " self.outputs.all(o, o.name != q))",
-        "the name of an output is among them; remove it here to"
-        " run the query, or remove the output",
+        "contains the name of an output; remove it here to run the query, or remove the output",
         "ignoredQueries",
     ),
     Rule(
@@ -116,46 +115,46 @@ _SPEC: Final = (
     Rule(
         "!has(self.staticTables)"
         " || self.staticTables.all(t, self.staticTables.exists_one(u, u.table == t.table))",
-        "a static table is listed twice; list it once, as of one time",
+        "a static table is listed twice; list it once, with one asOf",
         "staticTables",
     ),
     Rule(
         "!has(self.catalogs) || self.catalogs.all(c, self.catalogs.exists_one(d,"
         " d.name.lowerAscii().replace('_', '-') == c.name.lowerAscii().replace('_', '-')))",
-        "two catalogs differ only in case, _ and -, which PyIceberg does"
-        " not distinguish; rename one of them",
+        "the names of two catalogs differ only in case, _ and -, which PyIceberg does not"
+        " distinguish; rename one of them",
         "catalogs",
     ),
     Rule(
         "self.ordering.policy != 'Strict' || self.sources.all(s, has(s.kafka) &&"
         " has(s.kafka.partitionColumn) && has(s.kafka.offsetColumn))",
-        "Strict order needs kafka.partitionColumn and kafka.offsetColumn of every source; name"
-        " them, or choose another policy",
+        "Strict requires kafka.partitionColumn and kafka.offsetColumn for every source; set them,"
+        " or choose another policy",
         "ordering.policy",
     ),
     Rule(
         f"!{_some_time('waitForInput')} || self.sources.all(s, !has(s.snapshot) ||"
         " !(has(s.snapshot.id) || has(s.snapshot.asOf)))",
-        "cannot be combined with snapshots that sources choose, which never get more rows; leave"
-        " out waitForInput, or id and asOf of every source",
+        "cannot be combined with snapshot.id or snapshot.asOf of a source, since a fixed snapshot"
+        " never gets more rows; remove waitForInput, or id and asOf of every source",
         "waitForInput",
     ),
     Rule(
         f"!has(self.outputs) || !({_some_time('window.warmUp')} || {_some_time('window.drain')})"
         " || self.outputs.all(o, has(o.timestampColumn))",
-        "every output needs a timestampColumn, to leave out the results of warmUp and drain",
+        "every output requires a timestampColumn, to exclude the results of warmUp and drain",
         "outputs",
     ),
     Rule(
         "self.execution != 'Batch' || self.ordering.policy != 'Strict'",
-        "Batch does not keep the order of rows, which ordering.policy Strict requires; write Auto"
-        " or Streaming, or choose another policy",
+        "Batch does not keep the order of rows, which ordering.policy Strict requires; use Auto or"
+        " Streaming, or choose another policy",
         "execution",
     ),
     Rule(
         "self.execution != 'Batch' || !has(self.maxRowsPerSecond)",
         "Batch cannot limit its rate, as maxRowsPerSecond requires, and may read rows more than"
-        " once; write Auto or Streaming",
+        " once; use Auto or Streaming",
         "execution",
     ),
     Rule(
@@ -164,53 +163,53 @@ _SPEC: Final = (
         " 2 * ((timestamp(self.window.end)"
         f" - self.window.start).getMilliseconds() + {_milliseconds('window.warmUp')} +"
         f" {_milliseconds('window.drain')}) / {_milliseconds('maxMisalignment')} <= {MOST_STEPS}",
-        f"would cut the window into more than {MOST_STEPS:,} steps; allow a greater misalignment,"
-        " or split the window",
+        f"would divide the window into more than {MOST_STEPS:,} steps; increase maxMisalignment, or"
+        " split the window",
         "maxMisalignment",
     ),
     Rule(
         f"(self.window.end == '{LIVE}') == has(self.handOff)",
-        "must be Live with handOff, and a time without it; add handOff: {to: Live} and write end:"
-        " Live, or leave out handOff and name a time",
+        "must be Live with handOff, and a time without it; set handOff: {to: Live} and end: Live,"
+        " or remove handOff and set end to a time",
         "window.end",
     ),
     Rule(
         f"!has(self.handOff) || !{_some_time('window.drain')}",
         "cannot be combined with handOff: live traffic closes the results that are still open;"
-        " leave out drain",
+        " remove drain",
         "window.drain",
     ),
     Rule(
         "!has(self.handOff) || self.ordering.policy != 'Unordered'",
-        "Unordered is only for applications without state, but handOff hands state over; choose"
-        " another policy",
+        "Unordered is only for stateless applications, but handOff hands over state; choose another"
+        " policy",
         "ordering.policy",
     ),
     Rule(
         "!has(self.handOff) || self.execution != 'Batch'",
-        "Batch keeps no state, but handOff hands state over; write Streaming, or Auto, which"
-        " means the same with handOff",
+        "Batch keeps no state, but handOff hands over state; use Streaming or, equivalently with"
+        " handOff, Auto",
         "execution",
     ),
     Rule(
         "!has(self.handOff) || self.sources.all(s, has(s.live) &&"
         " (has(self.handOff.startingTimestampMargin) || (has(s.kafka) &&"
         " has(s.kafka.partitionColumn) && has(s.kafka.offsetColumn))))",
-        "handOff needs kafka.partitionColumn, kafka.offsetColumn and live of every source, to"
-        " know where live traffic comes from and where it continues; name them, or, for tables"
+        "handOff requires kafka.partitionColumn, kafka.offsetColumn and live for every source, to"
+        " determine where live traffic comes from and where it continues; set them or, for tables"
         " without these columns, set handOff.startingTimestampMargin",
         "sources",
     ),
     Rule(
         "!has(self.handOff) || !has(self.handOff.startingTimestampMargin) ||"
         f" {_some_time('handOff.startingTimestampMargin')}",
-        "must be greater than zero; set it to the longest time that ingestion may have been"
-        " behind Kafka, such as 30m",
+        "must be greater than zero; set it to the maximum lag of ingestion behind Kafka, such as"
+        " 30m",
         "handOff.startingTimestampMargin",
     ),
     Rule(
         f"!has(self.handOff) || !has(self.handOff.maxLag) || {_some_time('handOff.maxLag')}",
-        "must be greater than zero; set it to how far behind Kafka the live application may be,"
+        "must be greater than zero; set it to the maximum lag of the live application behind Kafka,"
         " such as 5m",
         "handOff.maxLag",
     ),
@@ -218,28 +217,29 @@ _SPEC: Final = (
         "!has(self.handOff) || !has(self.handOff.maxDistance) || self.sources.all(s,"
         " has(s.kafka) && has(s.kafka.partitionColumn) && has(s.kafka.offsetColumn) &&"
         " (!has(s.snapshot) || (!has(s.snapshot.id) && !has(s.snapshot.asOf))))",
-        "needs kafka.partitionColumn and kafka.offsetColumn of every source, and no source may"
-        " choose its snapshot; leave out maxDistance, or name the columns",
+        "requires kafka.partitionColumn and kafka.offsetColumn for every source, without"
+        " snapshot.id and snapshot.asOf; set the columns and remove id and asOf, or remove"
+        " maxDistance",
         "handOff.maxDistance",
     ),
     Rule(
         "!has(self.handOff) || self.sources.all(s, !has(s.filter) && !has(s.regions))",
-        "filter and regions leave rows out of history that live traffic contains; leave them out,"
-        " and filter in the application",
+        "filter and regions exclude rows from history that live traffic contains; remove them, and"
+        " filter in the application",
         "sources",
     ),
     Rule(
         "!has(self.handOff) || !has(self.outputs) || self.outputs.all(o,"
         " o.?publish.?mode.orValue('None') != 'Replace'"
         " && !has(o.validate))",
-        "publish mode Replace and validate need a window that ends, but with handOff live traffic"
-        " continues; write another mode, and leave out validate",
+        "publish mode Replace and validate require a window that ends, but with handOff live"
+        " traffic continues; use another mode, and remove validate",
         "outputs",
     ),
     Rule(
         "!has(self.handOff) || self.handOff.start != 'Deploy' || !has(self.handOff.name)"
         " || self.handOff.name != self.applicationRef.name",
-        "is the SparkApplication of applicationRef; give the live one another name",
+        "is the SparkApplication of applicationRef; choose another name for the live application",
         "handOff.name",
     ),
 )
@@ -248,7 +248,7 @@ _SPEC: Final = (
 def _unchanged(expression: str, field: str) -> Rule:
     return Rule(
         f"!has(oldSelf.status) || !has(oldSelf.status.planId) || ({expression})",
-        "cannot change once the plan is made; create another Backfill for it",
+        "cannot change once the plan is made; create another Backfill instead",
         f"spec.{field}",
     )
 
@@ -289,7 +289,7 @@ def _approval_stays() -> Rule:
         "!has(oldSelf.status) || !has(oldSelf.status.planId) || !has(self.spec.outputs) ||"
         f" !has(oldSelf.spec.outputs) || !{without}.exists(n, n in {asked})",
         "the result of an output needs approval, which cannot be waived once the plan is made;"
-        " approve it, or set publish.approval: Manual with the other change",
+        " approve it, or set publish.approval: Manual in the same change",
         "spec.outputs",
     )
 
@@ -325,17 +325,17 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
         ),
     ),
     SnapshotRef: (
-        Rule("!(has(self.id) && has(self.asOf))", "both id and asOf are given; keep one of them"),
+        Rule("!(has(self.id) && has(self.asOf))", "both id and asOf are set; remove one of them"),
     ),
     KafkaColumns: (
         Rule(
             "!self.?keyless.orValue(false) || !has(self.keyColumn)",
-            "keyless is true and keyColumn is given; keep one of them",
+            "keyless is true, but keyColumn is set; remove one of them",
         ),
         Rule(
             "!self.?dropDuplicates.orValue(false) || (has(self.partitionColumn) &&"
             " has(self.offsetColumn))",
-            "dropDuplicates compares Kafka partitions and offsets; name their columns in"
+            "dropDuplicates requires the Kafka partition and offset of each row; set"
             " partitionColumn and offsetColumn",
         ),
     ),
@@ -354,14 +354,14 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
         ),
         Rule(
             "self.?framing.orValue('Plain') == 'Plain' || self.?format.orValue('json') != 'column'",
-            "format: column keeps the bytes unchanged, including any framing; leave framing out",
+            "format: column keeps the bytes unchanged, including any framing; remove framing",
         ),
     ),
     Output: (
         *(
             Rule(
                 f"has(self.timestampColumn) || self.?publish.?mode.orValue('None') != '{mode}'",
-                f"is missing; publish mode {mode} needs it to know which rows to replace",
+                f"is missing; publish mode {mode} requires it to determine which rows to replace",
                 "timestampColumn",
             )
             for mode in PublishMode
@@ -369,13 +369,13 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
         ),
         Rule(
             "!has(self.keys) || self.keys.all(k, self.keys.exists_one(j, j == k))",
-            "a column is listed more than once; name it once",
+            "a column is listed more than once; list it once",
             "keys",
         ),
         Rule(
             "(has(self.keys) && size(self.keys) > 0)"
             " || self.?publish.?mode.orValue('None') != 'Upsert'",
-            "is missing; publish mode Upsert needs it to know which row replaces which",
+            "is missing; publish mode Upsert requires it to determine which row replaces which",
             "keys",
         ),
         Rule(
@@ -383,7 +383,7 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
             " || size(self.validate.tolerance) == 0"
             " || (has(self.validate.keys) && size(self.validate.keys) > 0)"
             " || (has(self.keys) && size(self.keys) > 0)",
-            "needs keys: without them, it is unknown which rows to compare with each other; name"
+            "requires keys: without them, it is unknown which rows to compare with each other; list"
             " the columns that identify a row in keys or in validate.keys",
             "validate.tolerance",
         ),
@@ -392,7 +392,8 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
             " || (has(self.validate.keys) && size(self.validate.keys) > 0)"
             " || self.keys.all(k, !(has(self.validate.ignore) && k in self.validate.ignore)"
             " && !(has(self.validate.tolerance) && k in self.validate.tolerance))",
-            "a column is a key, so it cannot be ignored or have a tolerance; name it in one place",
+            "a column is a key, so it cannot be ignored or have a tolerance; remove it from keys,"
+            " or from ignore and tolerance",
             "keys",
         ),
         Rule(
@@ -401,13 +402,13 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
         ),
         Rule(
             "has(self.timestampColumn) || !has(self.validate)",
-            "is missing; validate needs it to know which rows to compare",
+            "is missing; validate requires it to determine which rows to compare",
             "timestampColumn",
         ),
         Rule(
             "!has(self.validate) || !has(self.validate.reference)"
             " || self.validate.reference.table != self.table",
-            "is the table of the output itself; remove reference, and write against: Production",
+            "is the table of the output itself; remove reference, and set against: Production",
             "validate.reference.table",
         ),
     ),
@@ -426,7 +427,8 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
         Rule(
             "!has(self.keys) || self.keys.all(k, !(has(self.ignore) && k in self.ignore)"
             " && !(has(self.tolerance) && k in self.tolerance))",
-            "a column is a key, so it cannot be ignored or have a tolerance; name it in one place",
+            "a column is a key, so it cannot be ignored or have a tolerance; remove it from keys,"
+            " or from ignore and tolerance",
             "keys",
         ),
     ),
@@ -440,14 +442,14 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
     PodResources: (
         Rule(
             "quantity(self.memory).compareTo(quantity('128Mi')) >= 0",
-            "is too little for a job to start; give at least 128Mi",
+            "is too little for a job to start; set at least 128Mi",
             "memory",
         ),
     ),
     BackfillSpec: _SPEC,
     Backfill: (*_immutable_fields(), _approval_stays()),
     BackfillDecisionSpec: (
-        Rule("self == oldSelf", "a decision cannot change; make another one"),
+        Rule("self == oldSelf", "a decision cannot change; create another one"),
         Rule(
             "self.decision != 'Reject' || (has(self.reason) && size(self.reason) > 0)",
             "is missing; say why the result is rejected",
@@ -459,22 +461,22 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
             "self.spec.decision == 'Undo'"
             " ? self.metadata.name.startsWith('undo-' + self.spec.result + '-')"
             " : self.metadata.name == 'decision-' + self.spec.result",
-            "must be named decision-RESULT, or undo-RESULT-NUMBER if it is to undo",
+            "must be named decision-RESULT or, for Undo, undo-RESULT-NUMBER",
         ),
     ),
     SplitAssignmentSpec: (
-        Rule("self.attempt >= oldSelf.attempt", "never goes back", "attempt"),
+        Rule("self.attempt >= oldSelf.attempt", "must not decrease", "attempt"),
         Rule(
             "self.planId != oldSelf.planId || self.attempt != oldSelf.attempt || self.released >="
             " oldSelf.released",
-            "never goes back within an attempt",
+            "must not decrease within an attempt",
             "released",
         ),
     ),
     SplitAssignmentStatus: (
         Rule(
             "self.attempt >= oldSelf.attempt",
-            "a later attempt has reported here; this driver must stop",
+            "a later attempt has already reported; this driver must stop",
             "attempt",
         ),
     ),

@@ -74,7 +74,9 @@ _BACKFILL_COLUMNS: Final = (
     Column("Plan", ".status.planId", "ID of the plan.", wide=True),
 )
 _ASSIGNMENT_COLUMNS: Final = (
-    Column("Attempt", ".spec.attempt", "Number of the attempt that this is for.", "integer"),
+    Column(
+        "Attempt", ".spec.attempt", "Number of the attempt that the assignment is for.", "integer"
+    ),
     Column("Released", ".spec.released", "Number of steps that may be read.", "integer"),
     Column("Steps", ".spec.steps", "Number of steps in the plan.", "integer"),
     Column("Phase", ".status.phase", "Phase of the driver."),

@@ -71,11 +71,11 @@ class HandOffSource(Model):
     offsets: Annotated[
         dict[str, Count], Field(max_length=MOST_SHOWN_PARTITIONS), AfterValidator(_by_partition)
     ]
-    """By partition, the offset of the first record that the live application reads; of the first
-    256 partitions.
+    """Offset of the first record that the live application reads, by partition. Limited to the
+    first 256 partitions.
     """
     kept_until: Time | None = None
-    """Earliest time at which Kafka may remove the first of these records, by the topic's
+    """Earliest time at which Kafka may remove the first of these records, according to the topic's
     ``retention.ms``; null if it never removes them, or if the retention is unknown.
     """
     starting_timestamp: Time | None = None
@@ -90,9 +90,9 @@ class HandOffQuery(Model):
     query: QueryName
     """Name of the query."""
     checkpoint_location: Annotated[str, Field(max_length=2048)]
-    """Where its checkpoint is put: the location that the program sets for the query."""
+    """Where its checkpoint is written: the location that the program sets for the query."""
     query_id: Annotated[str, Field(max_length=64)] = ""
-    """The query's ID, which is in the checkpoint, and so the live query's, too."""
+    """The query's ID, which the live query takes over with the checkpoint."""
     batch: Annotated[int, Field(ge=0)]
     """Number of the last micro-batch of history. The live application begins with the next one."""
     state_partitions: Count = 0
@@ -113,7 +113,7 @@ class HandOffReport(Model):
     written: bool = False
     """Whether the checkpoints of all queries are complete where the program looks for them."""
     seconds: Seconds = 0.0
-    """Time that it took to write the checkpoints, in seconds."""
+    """Time taken to write the checkpoints, in seconds."""
 
 
 class LiveQuery(Model):
@@ -126,12 +126,12 @@ class LiveQuery(Model):
     batch: Annotated[int, Field(ge=-1)] = -1
     """Number of the last committed micro-batch; -1 before the first one."""
     records_behind: Count | None = None
-    """Number of offsets between the last committed record and the newest one, of all partitions;
-    null before the first micro-batch.
+    """Number of offsets between the last committed record and the newest one, in total over all
+    partitions; null before the first micro-batch.
     """
     lag_seconds: Seconds | None = None
-    """How far the query is at most behind Kafka, in seconds: it has committed every record that
-    Kafka had this long before ``at``. Null until it has committed what Kafka had when the
+    """Upper bound of the query's lag behind Kafka, in seconds: the query has committed every record
+    that Kafka had this long before ``at``. Null until it has committed what Kafka had when the
     application started.
     """
     at: Time

@@ -38,17 +38,17 @@ class SplitAssignmentSpec(Model):
     plan_id: PlanId
     """ID of the plan whose steps are counted."""
     attempt: Annotated[int, Field(ge=1)]
-    """Number of the attempt that this is for. The driver of another attempt must stop."""
+    """Number of the attempt that the assignment is for. Drivers of other attempts must stop."""
     steps: Annotated[int, Field(ge=0)]
-    """Number of steps in the plan. Offset ``steps + 1`` is the flush: without rows, it lets the
-    final watermark take effect.
+    """Number of steps in the plan. Offset ``steps + 1`` is the flush, a micro-batch without rows
+    that lets the final watermark take effect.
     """
     released: Annotated[int, Field(ge=0)] = 0
     """Number of steps that may be read. It never decreases within an attempt; a new attempt starts
-    from the steps committed.
+    from the committed steps.
     """
     released_ahead: Annotated[int, Field(ge=0)] = 0
-    """Number of steps that queries run as batch jobs may read, where it is greater than
+    """Number of steps that queries in ``Batch`` execution may read, if it is greater than
     ``released``. It never decreases within an attempt.
     """
     watermark: Time
@@ -56,7 +56,7 @@ class SplitAssignmentSpec(Model):
     executor_target: int | None = None
     """Desired number of executors; null leaves it to the driver."""
     stop: bool = False
-    """Whether the driver must commit the steps in progress and end."""
+    """Whether the driver must commit the steps in progress and exit."""
 
 
 class SourceProgress(Model):
@@ -83,7 +83,7 @@ class QueryProgress(Model):
     """Number of rows that the query's watermark dropped as late."""
     arrived_late: Count = 0
     """Number of rows that arrived so late that a stream would certainly have dropped them. Counted
-    for a query that runs as batch jobs, whose results have those that a span has read.
+    for queries in ``Batch`` execution, whose results include such rows if a span has read them.
     """
     open_at_end: Count | None = None
     """Number of results of the window that were still in state after the flush; null if unknown."""
@@ -96,19 +96,19 @@ class QueryProgress(Model):
     open_unknown: Annotated[str, Field(max_length=512)] = ""
     """Why the number of open results is unknown."""
     by_clock: Annotated[str, Field(max_length=128)] = ""
-    """Where the query selects, joins or groups rows by the current time; empty if nowhere."""
+    """Where the query selects, joins or groups rows by the current time; empty if it does not."""
     execution: HowRun | None = None
     """How the query runs: ``Streaming`` or ``Batch``."""
     execution_reason: ExecutionReason = ""
-    """Why the query runs as a stream although ``Batch`` would be allowed; otherwise empty."""
+    """Why the query runs as ``Streaming`` although ``Batch`` is allowed; otherwise empty."""
     output_mode: ChangingMode | None = None
-    """Output mode of a stream that changes rows it has written; unset for others."""
+    """Output mode of a streaming query that changes rows it has written; unset for others."""
     look_back_seconds: Seconds | None = None
-    """How far before a result's own time the rows that it depends on may lie, in seconds; only for
-    ``Batch``.
+    """Maximum time by which rows that a result depends on can precede it, in seconds of event time;
+    only for ``Batch``.
     """
     look_ahead_seconds: Seconds | None = None
-    """How long after a result's own time the rows that it depends on may arrive, in seconds; only
+    """Maximum time after a result within which rows that it depends on can arrive, in seconds; only
     for ``Batch``.
     """
 
@@ -149,16 +149,16 @@ class SplitAssignmentStatus(Model):
     has read a row.
     """
     reads_ahead_steps: Count = 0
-    """Number of steps after the last committed one that queries run as batch jobs read at the same
-    time.
+    """Number of steps after the last committed one that queries in ``Batch`` execution read
+    concurrently.
     """
     hand_off: HandOffReport | None = None
     """The hand-off of the state to live Kafka, once it has begun; null without ``spec.handOff``."""
     live: LiveReport | None = None
     """What the live application reports. Written by its driver, after the last attempt."""
     reason: Annotated[str, Field(max_length=64)] = ""
-    """Reason of a failure, in one CamelCase word.
-    ``UnsupportedProgram`` and ``InvalidInput`` are not retried.
+    """Reason for a failure, as one CamelCase word. ``UnsupportedProgram`` and ``InvalidInput`` are
+    not retried.
     """
     message: Message = ""
     """Why the driver failed or, while ``Starting``, what it waits for."""
@@ -187,8 +187,8 @@ class SplitAssignment(Model):
     kind: Literal["SplitAssignment"] = "SplitAssignment"
     """Kind of the resource."""
     metadata: ObjectMeta
-    """Standard object metadata.
-    Name and namespace are the Backfill's; the Backfill is the owner.
+    """Standard object metadata. The object has the name and namespace of the Backfill, which owns
+    it.
     """
     spec: SplitAssignmentSpec
     """How far the driver may read. Written by the controller."""

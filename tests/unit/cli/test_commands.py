@@ -46,7 +46,7 @@ def test_all_mistakes_are_told_together_and_nothing_is_kept(
 def test_a_state_directory_that_can_not_be_made(backfill: Command, runs: LocalRuns) -> None:
     ended = backfill("run", str(runs.file), "--state-dir", "/dev/null/state")
     assert ended.status == 2
-    fix = "name a directory that can be written to"
+    fix = "choose a writable directory"
     assert (
         ended.err == f"error: --state-dir: /dev/null/state cannot be used: Not a directory; {fix}\n"
     )
@@ -187,7 +187,7 @@ def test_a_relative_location_in_a_directory_with_spaces_is_refused_before_anythi
     ended = runs.run()
     assert ended.status == 2, ended.err
     said = " ".join(ended.err.split())
-    assert f'spec.workspace: "link/work" leads to {tmp_path}/my files/work' in said
+    assert f'spec.workspace: "link/work" resolves to {tmp_path}/my files/work' in said
     assert not runs.store.directory.exists()
 
 

@@ -25,7 +25,7 @@ def waiting(runs: LocalRuns, lake: Catalog) -> LocalRuns:
     ended = runs.run()
     assert ended.status == 3, ended.err
     assert "publish with: backfill approve january" in ended.out
-    assert "or drop the result with: backfill reject january" in ended.out
+    assert "or reject the result with: backfill reject january" in ended.out
     return runs
 
 
@@ -61,7 +61,7 @@ def test_an_approval_publishes_and_an_undo_takes_it_out_again(
 
 def test_a_rejection_ends_the_backfill(waiting: LocalRuns, lake: Catalog) -> None:
     assert waiting.command("reject", "january").status == 2, "a rejection needs a reason"
-    for reason, words in ((" ", "--reason: is empty"), ("x" * 2000, "--reason: has 2,000 char")):
+    for reason, words in ((" ", "--reason: is empty"), ("x" * 2000, "--reason: is 2,000 char")):
         refused = waiting.command("reject", "january", "--reason", reason)
         assert (refused.status, words in refused.err) == (2, True)
     rejected = waiting.command("reject", "january", "--reason", "a gap at noon")

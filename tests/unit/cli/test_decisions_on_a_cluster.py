@@ -93,9 +93,9 @@ def test_what_steers_a_terminal_in_a_name_is_shown_as_text(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = approve(decision(by="joe\x1b[2J"), capsys)
-    assert "january: joe\\x1b[2J has decided: Approve" in out
+    assert "january: joe\\x1b[2J has already decided: Approve" in out
     out = approve(decision(by="joe\njanuary: approved by ann\n"), capsys)
-    assert "january: joe january: approved by ann has decided: Approve" in out, "one line"
+    assert "january: joe january: approved by ann has already decided: Approve" in out, "one line"
 
 
 @pytest.mark.hostile
@@ -125,5 +125,7 @@ def test_a_backfill_that_was_created_again_is_not_waited_for() -> None:
     before = published()
     metadata = before.metadata.model_copy(update={"uid": "another"})
     answers = iter([before, before.model_copy(update={"metadata": metadata})])
-    with pytest.raises(BackfillError, match="january was removed meanwhile, and created again"):
+    with pytest.raises(
+        BackfillError, match="january was removed and created again in the meantime"
+    ):
         undo_one(cast("Place", Played(answers)), "january", Console(), reason="", wait=True)

@@ -20,7 +20,7 @@ HOURLY = ExplainedQuery(
 def test_it_is_said_if_results_are_not_compared(compared: bool | None, expected: int) -> None:
     found = warnings(backfill(), HOURLY.model_copy(update={"compared": compared}))
     assert len(found) == expected
-    assert all("not compared where batch jobs meet" in each for each in found)
+    assert all("two adjacent batch jobs both compute are not compared" in each for each in found)
 
 
 def test_it_is_said_if_recurring_rows_differ_from_a_stream() -> None:

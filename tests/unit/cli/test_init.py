@@ -91,7 +91,7 @@ def test_a_file_is_never_replaced(init: Init, tmp_path: Path) -> None:
     end = init("--output", "b.yaml")
     assert (end.status, end.err) == (
         2,
-        "error: --output: b.yaml already exists; name another file\n",
+        "error: --output: b.yaml already exists; choose another file\n",
     )
     assert (tmp_path / "b.yaml").read_text() == "mine"
 
@@ -103,7 +103,7 @@ def test_a_file_in_no_directory_is_refused_before_the_program_runs(
     end = init("--output", "none/b.yaml")
     assert (end.status, end.err) == (
         2,
-        "error: --output: there is no directory none; create it, or name another file\n",
+        "error: --output: there is no directory none; create it, or choose another file\n",
     )
 
 
@@ -130,11 +130,11 @@ def test_a_name_without_a_cluster_is_refused(
     # what KUBECONFIG is when the library is imported
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
     (tmp_path / "mine.py").write_text("")
-    assert "there is no file departures, and for a Spark" in init(file="departures").err
+    assert "there is no file departures; if it is a Spark" in init(file="departures").err
     end = init("--main-file", "mine.py", file="departures")
     assert end.status == 1
     assert "no cluster to connect to" in end.err
-    assert "no file app/b.yaml; name the manifest" in init(file="app/b.yaml").err
+    assert "no file app/b.yaml; specify a manifest" in init(file="app/b.yaml").err
 
 
 def test_another_main_program_takes_the_place_of_the_manifests(init: Init, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_another_main_program_takes_the_place_of_the_manifests(init: Init, tmp_p
     assert found is not None
     assert found.main_application_file == str(tmp_path / "mine.py")
     assert found.py_files == (str(tmp_path / "app" / "lib.py"),)
-    assert "--main-file: there is no file none.py; name" in init("--main-file", "none.py").err
+    assert "--main-file: there is no file none.py; specify" in init("--main-file", "none.py").err
 
 
 def test_an_application_whose_name_no_resource_can_have_is_given_another(
@@ -160,10 +160,10 @@ def test_an_application_whose_name_no_resource_can_have_is_given_another(
 
 def test_a_file_without_a_single_application_is_refused(init: Init, tmp_path: Path) -> None:
     (tmp_path / "none.yaml").write_text("kind: ConfigMap")
-    assert "must hold one SparkApplication; there is none" in init(file="none.yaml").err
+    assert "must contain exactly one SparkApplication; found: none" in init(file="none.yaml").err
     two = [spark_application(name, mainApplicationFile="app.py") for name in ("a", "b")]
     (tmp_path / "two.yaml").write_text(yaml.safe_dump_all(two))
-    assert "must hold one SparkApplication; there is a, b" in init(file="two.yaml").err
+    assert "must contain exactly one SparkApplication; found: a, b" in init(file="two.yaml").err
 
 
 def test_a_namespace_that_is_not_the_applications_is_refused(init: Init, tmp_path: Path) -> None:
@@ -173,8 +173,8 @@ def test_a_namespace_that_is_not_the_applications_is_refused(init: Init, tmp_pat
     end = init("-n", "other")
     assert (end.status, end.err) == (
         2,
-        "error: --namespace: other is not the namespace of the application, streaming; leave it"
-        " out\n",
+        "error: --namespace: other is not the application's namespace streaming; remove this"
+        " option\n",
     )
     assert "namespace: streaming" in init("-n", "streaming").out.partition("---\n")[2]
     assert "namespace: streaming" in init().out.partition("---\n")[2]
@@ -184,7 +184,7 @@ def test_a_program_without_streams_is_refused(init: Init, answer: Callable[..., 
     answer()
     assert "reads no Kafka topic and no table as a stream; check its arguments" in init().err
     answer(inputs=(SurveyedInput(kind="Topic", name="clicks"),))
-    assert "starts no query that writes somewhere" in init().err
+    assert "starts no query that writes a result" in init().err
 
 
 def test_errors_of_the_program_are_told(init: Init, answer: Callable[..., None]) -> None:

@@ -68,5 +68,5 @@ def test_the_plan_has_the_rate_of_earlier_runs_and_says_whose(
     assert measured["backfills"] == ["february"]
     assert measured["seconds"] == pytest.approx(60, rel=0.01)
     words = " ".join(planned().split())
-    assert "estimate by 1 earlier backfill of this application (february; read " in words
+    assert "estimate from 1 earlier backfill of this application (february; read " in words
     assert "): 1 min 00 s, 0.02 executor hours, with the same number of executors" in words

@@ -150,23 +150,23 @@ def test_a_table_needs_the_name_of_the_topic_and_the_fields_that_the_program_rea
     lacking = {**TABLES, "lake.raw.clicks": {"id": "long", "ingested": "timestamptz"}}
     backfill, words = written(proposed(lacking))
     assert backfill.spec.sources[0].table == "TODO.namespace.table"
-    assert "lake.raw.clicks has its name, but lacks at" in words
+    assert "lake.raw.clicks has a matching name, but lacks at" in words
 
     _, words = written(proposed({"lake.raw.click": CLICKS, "lake.raw.hourly": HOURLY}))
-    assert "none has its name. Similar names: lake.raw.click" in words
+    assert "No table has a matching name. Similar names: lake.raw.click" in words
 
 
 def test_a_table_that_the_program_writes_is_not_proposed_for_its_topic() -> None:
     tables = {"lake.raw.clicks": CLICKS, "lake.raw.clicks_in": CLICKS}
     backfill, words = written(proposed(tables, hourly(name="q", table="raw.clicks")))
     assert backfill.spec.sources[0].table == "TODO.namespace.table"
-    assert "none but lake.raw.clicks, which the program writes, has its name." in words
+    assert "No table but lake.raw.clicks, which the program writes, has a matching name." in words
     assert "Similar names: lake.raw.clicks_in." in words
 
     copies = {**TABLES, "lake.copy.clicks": CLICKS}
     _, words = written(proposed(copies))
     assert (
-        "Several tables have the name of topic clicks: lake.copy.clicks, lake.raw.clicks" in words
+        "Several tables match the name of topic clicks: lake.copy.clicks, lake.raw.clicks" in words
     )
 
 
@@ -191,10 +191,7 @@ def test_names_are_compared_without_case_and_punctuation(name: str, table: str) 
 def test_fields_in_another_case_than_columns_are_asked_about() -> None:
     read = topic(fields={"ID": "long", "at": "timestamp"})
     _, words = written(proposed(TABLES, read=read))
-    assert (
-        "TODO: The case of its columns differs from that of the program's fields: id for ID."
-        in words
-    )
+    assert "TODO: Some columns differ from the program's fields in case: id for ID." in words
     assert proposed(TABLES).sources[0].table.todo == ()
 
 
@@ -208,14 +205,14 @@ def test_the_time_of_arrival_is_one_that_the_program_does_not_read() -> None:
     source = proposed({**TABLES, "lake.raw.clicks": by_name}).sources[0]
     assert source.timestamp_column.value == "ingested"
     assert source.timestamp_column.why == (
-        "When a row arrived, by its name. Other times: updated.",
+        "The arrival time, judging by its name. Other time columns: updated.",
     )
 
     read = {"id": "long", "at": "timestamptz"}
     source = proposed({**TABLES, "lake.raw.clicks": {**read, "valid": "timestamptz"}}).sources[0]
     assert source.timestamp_column.value == "valid"
     assert source.timestamp_column.todo == (
-        "Check that this is when a row arrived: its name does not say so.",
+        "Check that this is the arrival time: its name does not suggest it.",
     )
 
     unclear = {
@@ -226,13 +223,13 @@ def test_the_time_of_arrival_is_one_that_the_program_does_not_read() -> None:
     }
     source = proposed({**TABLES, "lake.raw.clicks": unclear}).sources[0]
     assert source.timestamp_column.todo == (
-        "Check that this is when a row arrived. Candidates: created, updated.",
+        "Check that this is the arrival time. Candidates: created, updated.",
     )
 
     none = {"id": "long", "at": "timestamptz"}
     backfill, words = written(proposed({**TABLES, "lake.raw.clicks": none}))
     assert backfill.spec.sources[0].timestamp_column == "at"
-    assert "at is the event time, which is only right if rows arrive in that order" in words
+    assert "at is the event time; use it only if rows arrive in that order" in words
 
     nested = {"id": "long", "at": "timestamptz", "__metadata__": "struct<...>"}
     nested["__metadata__.kafka_ingestion_ts"] = "timestamptz"
@@ -242,7 +239,7 @@ def test_the_time_of_arrival_is_one_that_the_program_does_not_read() -> None:
     number = {"id": "long", "at": "timestamptz", "kafka_ts": "long"}
     backfill, words = written(proposed({**TABLES, "lake.raw.clicks": {**number, "at": "string"}}))
     assert backfill.spec.sources[0].timestamp_unit == "ms"
-    assert "in milliseconds; correct timestampUnit" in words
+    assert "in milliseconds; if not, correct timestampUnit" in words
 
 
 def test_columns_of_kafka_are_found_by_their_names_unless_the_program_decodes_them() -> None:
@@ -278,8 +275,8 @@ def test_a_table_of_undecoded_records_gives_their_values_unchanged() -> None:
     assert source.live is not None
     value = source.live.kafka.value
     assert (value.format, value.column, source.timestamp_column) == ("column", "value", "timestamp")
-    assert "when a row arrived:" not in words
-    assert "It has the topic's name, and value with the values of its records" in words
+    assert "Check that this is the arrival time" not in words
+    assert "its column value contains the record values" in words
 
 
 def test_values_in_avro_and_values_that_are_not_understood() -> None:
@@ -291,13 +288,13 @@ def test_values_in_avro_and_values_that_are_not_understood() -> None:
         '{"type": "record"}',
         "Confluent",
     )
-    assert "TODO: The ID of the schema in production's registry" in words
+    assert "TODO: Set this to the schema's ID in production's registry" in words
 
     backfill, words = written(proposed(TABLES, read=topic(framed=True)))
     live = backfill.spec.sources[0].live
     assert live is not None
     assert (live.kafka.value.format, live.kafka.value.framing) == ("json", "Confluent")
-    assert "TODO: The ID of the schema in production's registry" in words
+    assert "TODO: Set this to the schema's ID in production's registry" in words
 
     _, words = written(proposed(TABLES, read=topic(value="Unknown", fields={})))
     assert "TODO: How the program decodes values could not be determined. JSON is assumed" in words
@@ -307,10 +304,11 @@ def test_outputs_without_a_table_say_what_to_look_for() -> None:
     backfill, words = written(proposed({"lake.raw.clicks": CLICKS}))
     assert backfill.spec.outputs[0].table == "TODO.namespace.table_written"
     assert (
-        "TODO: The Iceberg table for the result of hourly. No table has its name and columns: began"
+        "TODO: Set this to the Iceberg table for the result of hourly. No table has a matching name"
+        " and these columns: began"
         " timestamp, id bigint, count bigint."
     ) in words
-    assert "TODO: How long before the window rows are needed" in words
+    assert "TODO: How much input is needed before the window" in words
 
 
 def test_several_outputs_without_a_table_and_with_one_name_are_in_a_manifest() -> None:
@@ -329,15 +327,14 @@ def test_a_table_that_the_program_names_is_the_output_even_if_columns_differ() -
     found = proposed({**TABLES, "lake.raw.hourly": {"began": "timestamptz"}}, query)
     (output,) = found.outputs
     assert (output.name, output.table.value) == ("hourly", "lake.raw.hourly")
-    assert output.table.todo == ("It lacks id, count, which the query writes.",)
+    assert output.table.todo == ("The table lacks id, count, which the query writes.",)
 
 
 def test_keys_are_those_of_an_aggregation_if_the_table_has_them() -> None:
     nested = hourly(keys=("window.start", "id"), output_mode="update")
     _, words = written(proposed(TABLES, nested))
     assert (
-        "TODO: The columns that identify a row of the table; the query groups by window, id"
-        in words
+        "TODO: Set this to the columns that identify a row; the query groups by window, id" in words
     )
     assert proposed(TABLES, hourly(keys=("window.start", "id"))).outputs[0].keys is None
 
@@ -388,8 +385,8 @@ def test_queries_that_are_no_outputs_are_ignored_by_name_or_asked_about() -> Non
     rows = hourly(name=None, by_row=True)
     backfill, words = written(proposed(TABLES, hourly(), alerts, rows))
     assert backfill.spec.ignored_queries == ("alerts",)
-    assert "It sends records to the Kafka topic alerts, and no table has its name" in words
-    assert "TODO: It writes each row with code of its own (foreach)" in words
+    assert "It sends records to the Kafka topic alerts, and no table has that name" in words
+    assert "TODO: It writes each row with its own code (foreach)" in words
 
     twice = hourly(name="again", table="lake.raw.hourly")
     backfill, words = written(proposed(TABLES, hourly(), twice))
@@ -415,19 +412,21 @@ def test_functions_write_the_tables_that_they_name() -> None:
     query = hourly(name="upsert", function="upsert", mentions=words)
     (output,) = proposed(TABLES, query).outputs
     assert (output.name, output.table.value) == ("hourly", "lake.raw.hourly")
-    assert output.table.why == ("The function upsert of foreachBatch names this table.",)
-    assert output.table.todo == ("Check that it writes this table; it may only read it.",)
+    assert output.table.why == ("The foreachBatch function upsert mentions this table.",)
+    assert output.table.todo == (
+        "Check that the function writes this table and does not just read it.",
+    )
 
     backfill, text = written(proposed(TABLES, hourly(name="f", function="f", mentions=())))
     assert backfill.spec.outputs[0].name == "f"
-    assert "TODO: The table that the function f of foreachBatch writes" in text
+    assert "TODO: Set this to the table that the foreachBatch function f writes" in text
 
 
 def test_static_tables_are_listed() -> None:
     survey = Survey(inputs=(topic(),), queries=(hourly(),), static_tables=("lake.dim.users",))
     backfill, words = written(propose(survey, Lake(TABLES)))
     assert [each.table for each in backfill.spec.static_tables] == ["lake.dim.users"]
-    assert "write asOf: window" in words
+    assert "(asOf: window)" in words
 
 
 def test_sources_that_are_read_by_name_have_the_table_of_the_configuration() -> None:
@@ -457,7 +456,7 @@ def test_rows_that_arrive_later_than_results_wait_make_the_drain_longer() -> Non
     stateless = explained(lookBackSeconds=0, lookAheadSeconds=0)
     backfill, words = written(proposed(TABLES), (stateless,), {"clicks": lags(most=200)})
     assert format_duration(backfill.spec.window.drain) == "4m"
-    assert "99.9% of the rows arrived within 3m20s after they happened" in words
+    assert "99.9% of the rows arrived within 3m20s of their event time" in words
     assert format_duration(backfill.spec.window.warm_up) == "0s"
 
 
@@ -499,7 +498,7 @@ def test_allowed_lateness_is_what_the_watermark_leaves() -> None:
 
     backfill, words = written(proposed(TABLES))
     assert format_duration(backfill.spec.ordering.allowed_lateness) == "5m"
-    assert "That could not be measured for every source" in words
+    assert "which could not be measured for every source" in words
     backfill, words = written(proposed(TABLES, hourly(watermarks=())))
     assert "The default: the program has no watermark, so no row can be too late" in words
 
@@ -508,8 +507,8 @@ def test_streams_and_sessions_are_asked_about() -> None:
     stream = explained(execution="Streaming", executionReason="it keeps state of its own")
     backfill, words = written(proposed(TABLES, hourly(sessions=True)), (stream,))
     assert (
-        "TODO: How long before the window rows are needed cannot be computed for hourly, which is"
-        " run as a stream, because it keeps state of its own"
+        "TODO: How much input is needed before the window cannot be computed for hourly, which runs"
+        " as Streaming, because it keeps state of its own"
     ) in words
     assert "hourly has session windows: add the length of the longest session" in words
     assert format_duration(backfill.spec.window.drain) == "10m"

@@ -195,8 +195,8 @@ def test_how_each_query_is_run_is_shown_with_its_output() -> None:
     )
     after = View(_backfill(before.status.model_copy(update={"outputs": outputs})), NOW)
     lines = [" ".join(line.split()) for line in shown(details(after))]
-    assert "output hourly lake.ops.hourly; run as batch jobs" in lines
-    assert "output devices lake.ops.devices; run as a stream, because it keeps state" in lines
+    assert "output hourly lake.ops.hourly; runs as Batch" in lines
+    assert "output devices lake.ops.devices; runs as Streaming, because it keeps state" in lines
     assert "output old lake.ops.old" in lines
     told = json.loads(result_line(after.backfill))["outputs"]
     assert [(each["execution"], each["executionReason"]) for each in told] == [
@@ -277,8 +277,8 @@ def test_a_hand_off_says_where_history_ends_and_how_far_behind_live_traffic_is()
     found = View(before.backfill.model_copy(update={"status": status}), NOW)
     text = " ".join(" ".join(shown(details(found), width=160)).split())
     assert "history ends 2024-01-02 00:00 UTC" in text
-    assert "Kafka keeps newer records until 2024-01-08 00:00 UTC at least" in text
-    assert "records read again from 2024-01-01 23:00 UTC on" in text
+    assert "Kafka keeps newer records at least until 2024-01-08 00:00 UTC" in text
+    assert "records read twice from 2024-01-01 23:00 UTC onward" in text
     assert (
         "s3://live/counts, after batch 23, 12 partitions, live at batch 31, 12 records behind"
     ) in text

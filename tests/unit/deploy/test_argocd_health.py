@@ -44,10 +44,10 @@ def running(reason: Reason) -> tuple[ConditionType, str, Reason, str]:
 @cases(
     ("resource", "expected"),
     {
-        "new": ({"metadata": {}, "spec": {}}, ("Progressing", "not taken up by the operator yet")),
+        "new": ({"metadata": {}, "spec": {}}, ("Progressing", "not picked up by the operator yet")),
         "without conditions": (
             {"metadata": {}, "spec": {}, "status": {}},
-            ("Progressing", "not taken up by the operator yet"),
+            ("Progressing", "not picked up by the operator yet"),
         ),
         "reading": (
             backfill(UNDER_WAY, running(Reason.REPLAYING)),

@@ -30,13 +30,13 @@ IN_THE_OPERATOR, IDLE = (
 WAITS = {
     "a Spark operator that picks up the child": [pending.UNTAKEN_LIMIT],
     "a driver pod of a child that was submitted": [pending.SUBMITTED_LIMIT],
-    "room on a node": [pending.UNSCHEDULED_LIMIT],
+    "capacity on a node": [pending.UNSCHEDULED_LIMIT],
     "an image that cannot be pulled": [pending.BROKEN_LIMIT],
     "a pod that has a node and is starting": [pending.STARTING_LIMIT],
     "the first report": [timedelta(seconds=silence.FIRST_REPORT_LIMIT_SECONDS)],
     "a driver that was asked to stop": [stopping.STOP_LIMIT],
     "a driver that was killed": [attempts.END_LIMIT],
-    "a catalog or store that does not answer": [
+    "a catalog or object store that does not respond": [
         work.PATIENCE,
         work.FIRST_RETRY,
         work.LONGEST_RETRY,

@@ -323,7 +323,7 @@ def test_a_reference_that_is_the_output_under_another_name_is_refused(
     _alias(make_table(lake), monkeypatch, tmp_path, name)
     assert problems(output(**against(name))) == [
         f'{WHERE}.table: "{name}" is the table of the output itself; remove reference,'
-        " and write against: Production"
+        " and set against: Production"
     ]
 
 

@@ -125,7 +125,7 @@ def _text(path: Path) -> str:
         raise InvalidManifest(Problem("", f"there is no file {path}", "check the path")) from None
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidManifest(
-            Problem("", f"{path} cannot be read: {error}", "give a YAML or JSON file in UTF-8")
+            Problem("", f"{path} cannot be read: {error}", "use a YAML or JSON file in UTF-8")
         ) from None
 
 
@@ -136,7 +136,7 @@ def _only_backfill(documents: list[Document], name: str) -> Document:
     if found:
         names = ", ".join(application_name(document) for document in found)
         raise InvalidManifest(
-            Problem("", f"{name} holds {len(found)} Backfills ({names})", "keep one in each file")
+            Problem("", f"{name} contains {len(found)} Backfills ({names})", "keep one per file")
         )
     kinds = [str(document.get("kind", "none")) for document in documents]
     advice = next((advice for kind in kinds if (advice := did_you_mean(kind, [KIND]))), "")
@@ -270,7 +270,7 @@ def _application(
     raise InvalidManifest(
         Problem(
             "spec.applicationRef.name",
-            f'the file holds no SparkApplication "{name}" in namespace {namespace}',
+            f'the file contains no SparkApplication "{name}" in namespace {namespace}',
             did_you_mean(name, names)
             or f"add the production SparkApplication as another document{there}",
         )

@@ -25,7 +25,7 @@ class _Loader(yaml.SafeLoader):
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, Hashable) and key in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is given twice", key_node.start_mark
+                    None, None, f"duplicate key {key!r}", key_node.start_mark
                 )
             seen.add(repr(key) if not isinstance(key, Hashable) else key)
         return super().construct_mapping(node, deep)
@@ -62,7 +62,7 @@ def read_documents(text: str, name: str) -> list[Document]:
                 Problem(
                     "",
                     f"{name}: document {number} is not a resource",
-                    "give apiVersion, kind and metadata",
+                    "add apiVersion, kind and metadata",
                 )
                 for number in strangers
             ]
@@ -98,10 +98,10 @@ def _yaml(text: str, name: str) -> list[JsonValue]:
         mark = error.problem_mark or error.context_mark
         place = f"{name}, line {mark.line + 1}, column {mark.column + 1}" if mark else name
         raise InvalidManifest(
-            Problem("", f"{place}: {error.problem or error.context}", "fix the YAML there")
+            Problem("", f"{place}: {error.problem or error.context}", "fix the YAML syntax")
         ) from None
     except (yaml.YAMLError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())
         raise InvalidManifest(
-            Problem("", f"{name}: {reason}", "write it with the types of JSON only")
+            Problem("", f"{name}: {reason}", "use only the types that JSON has")
         ) from None

@@ -26,8 +26,9 @@ def live_goes_with_hand_off(parts: SpecParts) -> Iterator[Problem]:
     else:
         yield Problem(
             "spec.window.end",
-            "is a time, but with spec.handOff live traffic continues where the tables end",
-            "write end: Live, or leave out handOff",
+            "is a time, but spec.handOff requires Live, since live traffic continues where the"
+            " tables end",
+            "set end: Live, or remove handOff",
         )
 
 
@@ -41,33 +42,33 @@ def hand_off_keeps_state(parts: SpecParts) -> Iterator[Problem]:
         yield Problem(
             "spec.window.drain",
             "cannot be combined with handOff: live traffic closes the results that are still open",
-            "leave out drain",
+            "remove drain",
         )
     if parts.ordering is not None and parts.ordering.policy is OrderingPolicy.UNORDERED:
         yield Problem(
             "spec.ordering.policy",
-            '"Unordered" is only for applications without state, but handOff hands state over',
+            '"Unordered" is only for stateless applications, but handOff hands over state',
             "choose another policy",
         )
     if parts.execution == "Batch":
         yield Problem(
             "spec.execution",
-            '"Batch" keeps no state, but handOff hands state over',
-            "write Streaming, or Auto, which means the same with handOff",
+            '"Batch" keeps no state, but handOff hands over state',
+            "use Streaming or, equivalently with handOff, Auto",
         )
     wanted = parts.hand_off
     if wanted is not None and wanted.starting_timestamp_margin == timedelta():
         yield Problem(
             f"spec.handOff.{_MARGIN}",
-            "must be greater than zero: ingestion may not have written all records with the"
-            " newest time yet",
-            "set it to the longest time that ingestion may have been behind Kafka, such as 30m",
+            "must be greater than zero: ingestion may not have written all records with the newest"
+            " timestamp yet",
+            "set it to the maximum lag of ingestion behind Kafka, such as 30m",
         )
     if wanted is not None and wanted.max_lag == timedelta():
         yield Problem(
             "spec.handOff.maxLag",
             "must be greater than zero: a live application is always a little behind Kafka",
-            "set it to how far behind it may be, such as 5m",
+            "set it to the maximum lag, such as 5m",
         )
     # the problems of a hand-off that cannot be read are reported elsewhere
     by_time = wanted is None or parts.by_time
@@ -88,23 +89,23 @@ def _continues_in_kafka(field: str, source: Source | None, *, by_time: bool) -> 
         if getattr(source.kafka, f"{column}_column") is None and not by_time:
             yield Problem(
                 f"{field}.kafka.{column}Column",
-                "is missing; handOff needs it to know where live traffic continues",
-                f"name the column that holds the Kafka {column}; if the table has none, set"
-                f" handOff.{_MARGIN} to more than ingestion was ever behind Kafka: records that"
-                " precede the newest row by less than that are then read again",
+                "is missing; handOff requires it to determine where live traffic continues",
+                f"set it to the column with the Kafka {column}; if the table has none, set"
+                f" handOff.{_MARGIN} to more than the maximum lag of ingestion behind Kafka:"
+                " records that precede the newest row by less than that are then read twice",
             )
     if source.live is None:
         yield Problem(
             f"{field}.live",
-            "is missing; handOff needs it to know where live traffic comes from",
-            "write live: {kafka: {topic: TOPIC}}",
+            "is missing; handOff requires it to determine where live traffic comes from",
+            "add live: {kafka: {topic: TOPIC}}",
         )
     for name in ("filter", "regions"):
         if getattr(source, name) is not None:
             yield Problem(
                 f"{field}.{name}",
-                "leaves rows out of history that live traffic contains",
-                f"leave out {name}, and filter in the application",
+                "excludes rows from history that live traffic contains",
+                f"remove {name}, and filter in the application",
             )
 
 
@@ -115,16 +116,16 @@ def _may_grow(field: str, source: Source | None) -> Iterator[Problem]:
     if not source.kafka.identifies_records:
         yield Problem(
             "spec.handOff.maxDistance",
-            "extends history with newer rows, which needs the Kafka offsets of all rows, but"
-            f" {field}.kafka does not name their columns",
-            "name partitionColumn and offsetColumn, or leave out maxDistance",
+            "extends history with newer rows, which requires the Kafka offsets of all rows, but"
+            f" {field}.kafka does not set their columns",
+            "set partitionColumn and offsetColumn, or remove maxDistance",
         )
     if source.snapshot.is_chosen:
         key = "id" if source.snapshot.id is not None else "asOf"
         yield Problem(
             "spec.handOff.maxDistance",
-            f"extends history with newer snapshots, but {field}.snapshot.{key} chooses one",
-            f"leave out maxDistance or snapshot.{key}",
+            f"extends history with newer snapshots, but {field}.snapshot.{key} selects a fixed one",
+            f"remove maxDistance or snapshot.{key}",
         )
 
 
@@ -135,14 +136,14 @@ def _has_no_end(field: str, output: Output | None) -> Iterator[Problem]:
     if output.publish.mode is PublishMode.REPLACE:
         yield Problem(
             f"{field}.publish.mode",
-            '"Replace" needs a window that ends, but with handOff live traffic continues',
-            "write None, Append or Upsert",
+            '"Replace" requires a window that ends, but with handOff live traffic continues',
+            "use None, Append or Upsert",
         )
     if output.validate_ is not None:
         yield Problem(
             f"{field}.validate",
-            "needs a window that ends, but with handOff live traffic continues",
-            "leave out validate; compare in a Backfill of its own, without handOff",
+            "requires a window that ends, but with handOff live traffic continues",
+            "remove validate, and compare in a separate Backfill without handOff",
         )
 
 
@@ -154,5 +155,5 @@ def live_application_has_its_own_name(parts: SpecParts) -> Iterator[Problem]:
         yield Problem(
             "spec.handOff.name",
             f'"{parts.hand_off.name}" is the SparkApplication of spec.applicationRef',
-            "give the live one another name",
+            "choose another name for the live application",
         )

@@ -24,15 +24,15 @@ Location = Sequence[int | str]
 _Model = TypeVar("_Model", bound=BaseModel)
 
 _FORMS = {
-    NAME_PATTERN: "use lower-case letters, digits and '-', at most 63",
-    INPUT_NAME_PATTERN: "use letters, digits, '-', '_' and '.', at most 63",
+    NAME_PATTERN: "use at most 63 lower-case letters, digits and '-'",
+    INPUT_NAME_PATTERN: "use at most 63 letters, digits, '-', '_' and '.'",
     CATALOG_NAME_PATTERN: (
-        "use ASCII letters and digits, with single '-' or '_' between them, at most 63"
+        "use at most 63 ASCII letters and digits, with single '-' or '_' between them"
     ),
     TABLE_NAME_PATTERN: (
-        "write it as catalog.namespace.table, the catalog in ASCII letters and digits"
+        "write it as catalog.namespace.table, with a catalog name of ASCII letters and digits"
     ),
-    MEMORY_PATTERN: "write it as Spark does, for example 4g",
+    MEMORY_PATTERN: "use Spark's notation, for example 4g",
     LOCATION_PATTERN: LOCATION_FORM,
     PERCENTAGE_PATTERN: 'write a percentage from 0 to 100, for example "99.9"',
 }
@@ -125,8 +125,8 @@ def _missing(detail: ErrorDetails, _model: type[BaseModel]) -> tuple[str, str]:
 def _unknown(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
     fields = _fields_at(model, detail["loc"][:-1])
     advice = did_you_mean(str(detail["loc"][-1]), fields)
-    return "is not a field", advice or (
-        f"the fields here are {', '.join(fields)}" if fields else "remove it"
+    return "is not a known field", advice or (
+        f"known fields: {', '.join(fields)}" if fields else "remove it"
     )
 
 
@@ -147,12 +147,12 @@ def _not_text(detail: ErrorDetails, _model: type[BaseModel]) -> tuple[str, str]:
     given = detail["input"]
     if isinstance(given, bool):
         return (
-            f"{shown(given)} is a boolean, not text",
+            f"{shown(given)} is a boolean, not a string",
             "put the value in quotes",
         )
     if isinstance(given, int | float):
-        return f"{shown(given)} is a number, not text", f'put it in quotes: "{given}"'
-    return f"{shown(given)} is not text", "give text"
+        return f"{shown(given)} is a number, not a string", f'put it in quotes: "{given}"'
+    return f"{shown(given)} is not a string", "use a string"
 
 
 def _other_type(wanted: str) -> Callable[[ErrorDetails, type[BaseModel]], tuple[str, str]]:
@@ -161,10 +161,10 @@ def _other_type(wanted: str) -> Callable[[ErrorDetails, type[BaseModel]], tuple[
         if given is None:
             return (
                 f"is empty; {wanted} is required",
-                f"give {wanted}, or leave the field out if it is optional",
+                f"set {wanted}, or remove the field if it is optional",
             )
         return f"{shown(given)} is not {wanted}", (
-            "remove the quotes" if isinstance(given, str) else f"give {wanted}"
+            "remove the quotes" if isinstance(given, str) else f"use {wanted}"
         )
 
     return explain
@@ -172,8 +172,8 @@ def _other_type(wanted: str) -> Callable[[ErrorDetails, type[BaseModel]], tuple[
 
 def _wrong_form(detail: ErrorDetails, _model: type[BaseModel]) -> tuple[str, str]:
     pattern = detail["ctx"]["pattern"]
-    return f"{shown(detail['input'])} does not have the required form", _FORMS.get(
-        pattern, f"match {pattern}"
+    return f"{shown(detail['input'])} does not have the required format", _FORMS.get(
+        pattern, f"use a value that matches {pattern}"
     )
 
 

@@ -42,7 +42,7 @@ def _unique_names(parts: SpecParts) -> Iterator[Problem]:
     ]
     yield from _repeated(sources, "the name of another source", "give every source its own name")
     yield from _repeated(outputs, "the name of another output", "give every output its own name")
-    yield from _repeated(catalogs, "the name of another catalog", "name every catalog once")
+    yield from _repeated(catalogs, "the name of another catalog", "list every catalog once")
     yield from _same_for_pyiceberg(catalogs)
 
 
@@ -54,8 +54,8 @@ def _same_for_pyiceberg(catalogs: list[tuple[str, str]]) -> Iterator[Problem]:
         if known != name:
             yield Problem(
                 field,
-                f'"{name}" is the same catalog as "{known}" to PyIceberg',
-                "rename one; names must differ in more than case, _ and -",
+                f'PyIceberg does not distinguish "{name}" from "{known}"',
+                "rename one of them; names must differ in more than case, _ and -",
             )
 
 
@@ -68,7 +68,7 @@ def _unique_topics(parts: SpecParts) -> Iterator[Problem]:
     yield from _repeated(
         topics,
         "the topic of another source",
-        "name a topic once; the application may read it several times",
+        "list every topic once; the application may still read it several times",
     )
 
 
@@ -81,7 +81,8 @@ def _unique_output_tables(parts: SpecParts) -> Iterator[Problem]:
     yield from _repeated(
         tables,
         "the table of another output",
-        "run one Backfill for each, and list the query of the other in spec.ignoredQueries",
+        "create one Backfill for each output, and list the other output's query in"
+        " spec.ignoredQueries",
     )
 
 
@@ -95,8 +96,8 @@ def _exports_are_apart(parts: SpecParts) -> Iterator[Problem]:
         if any(is_below(location, other) or is_below(other, location) for other in earlier):
             yield Problem(
                 f"spec.outputs[{n}].publish.location",
-                f'"{location}" is within or around the location of another output',
-                "give every output a directory of its own",
+                f'"{location}" overlaps with the location of another output',
+                "give every output its own directory",
             )
         earlier.append(location)
 
@@ -107,7 +108,7 @@ def _unique_static_tables(parts: SpecParts) -> Iterator[Problem]:
         for n, static in enumerate(parts.static_tables)
         if static
     ]
-    yield from _repeated(tables, "listed", "list it once, as of one time")
+    yield from _repeated(tables, "listed", "list it once, with one asOf")
 
 
 def _ignored_queries_are_no_outputs(parts: SpecParts) -> Iterator[Problem]:
@@ -192,8 +193,8 @@ def _strict_order_has_offsets(parts: SpecParts) -> Iterator[Problem]:
             if source and getattr(source.kafka, f"{column}_column") is None:
                 yield Problem(
                     f"spec.sources[{n}].kafka.{column}Column",
-                    "is missing; Strict order needs it",
-                    f"name the column that holds the Kafka {column}, or choose another"
+                    "is missing; ordering policy Strict requires it",
+                    f"set it to the column with the Kafka {column}, or choose another"
                     " ordering.policy",
                 )
 
@@ -208,19 +209,19 @@ def _outputs_know_the_window(parts: SpecParts) -> Iterator[Problem]:
             continue
         field, fix = (
             f"spec.outputs[{n}].timestampColumn",
-            "name the column that decides whether a row is in the window",
+            "set it to the column that decides whether a row is in the window",
         )
         if output.publish.mode.takes_rows_away:
             yield Problem(
                 field,
-                f"is missing; publish mode {output.publish.mode} needs it to know which rows to"
-                " replace",
+                f"is missing; publish mode {output.publish.mode} requires it to determine which"
+                " rows to replace",
                 fix,
             )
         elif around:
             yield Problem(
                 field,
-                "is missing; it is needed to leave out the results of warmUp and drain",
+                "is missing; it is required to exclude the results of warmUp and drain",
                 fix,
             )
 
@@ -242,12 +243,14 @@ def _keys_identify_rows(parts: SpecParts) -> Iterator[Problem]:
         field = f"spec.outputs[{n}].keys"
         for column, times in Counter(output.keys).items():
             if times > 1:
-                yield Problem(field, f'"{column}" is listed {times} times', "name a column once")
+                yield Problem(
+                    field, f'"{column}" is listed {times} times', "list every column once"
+                )
         if output.publish.mode is PublishMode.UPSERT and not output.keys:
             yield Problem(
                 field,
-                "is missing; publish mode Upsert needs it to know which row replaces which",
-                "name the columns that identify a row of the table",
+                "is missing; publish mode Upsert requires it to determine which row replaces which",
+                "set it to the columns that identify a row of the table",
             )
 
 
@@ -260,8 +263,8 @@ def _comparisons_fit_together(parts: SpecParts) -> Iterator[Problem]:
         if output.timestamp_column is None:
             yield Problem(
                 f"{field}.timestampColumn",
-                "is missing; validate needs it to know which rows to compare",
-                "name the column that decides whether a row is in the window",
+                "is missing; validate requires it to determine which rows to compare",
+                "set it to the column that decides whether a row is in the window",
             )
         if wanted.reference is not None and wanted.reference.table == output.table:
             yield reference_is_output(f"{field}.validate.reference.table", output.table)
@@ -269,14 +272,14 @@ def _comparisons_fit_together(parts: SpecParts) -> Iterator[Problem]:
         if wanted.tolerance and not output.compared_keys:
             yield Problem(
                 f"{field}.validate.tolerance",
-                "needs keys: without them, it is unknown which rows to compare with each other",
-                f"name the columns that identify a row in {field}.keys or in validate.keys",
+                "requires keys: without them, it is unknown which rows to compare with each other",
+                f"list the columns that identify a row in {field}.keys or in validate.keys",
             )
         for column in sorted({*output.compared_keys} & {*wanted.ignore, *wanted.tolerance}):
             yield Problem(
                 keys,
                 f"{column} is a key, so it cannot be ignored or have a tolerance",
-                "name it in one place",
+                "remove it from keys, or from ignore and tolerance",
             )
 
 
@@ -285,7 +288,7 @@ def reference_is_output(field: str, table: str) -> Problem:
     return Problem(
         field,
         f'"{table}" is the table of the output itself',
-        "remove reference, and write against: Production",
+        "remove reference, and set against: Production",
     )
 
 
@@ -295,14 +298,14 @@ def _execution_in_order(parts: SpecParts) -> Iterator[Problem]:
         yield Problem(
             "spec.execution",
             '"Batch" does not keep the order of rows, which ordering.policy Strict requires',
-            "write Auto or Streaming, or choose another policy",
+            "use Auto or Streaming, or choose another policy",
         )
     if parts.execution == "Batch" and parts.has_rate:
         yield Problem(
             "spec.execution",
             '"Batch" cannot limit its rate, as maxRowsPerSecond requires, and may read rows more'
             " than once",
-            "write Auto or Streaming",
+            "use Auto or Streaming",
         )
 
 
@@ -314,9 +317,9 @@ def _chosen_snapshots_do_not_change(parts: SpecParts) -> Iterator[Problem]:
             key = "id" if source.snapshot.id is not None else "asOf"
             yield Problem(
                 "spec.waitForInput",
-                f"cannot be combined with spec.sources[{n}].snapshot.{key}: a chosen snapshot"
-                " never gets more rows",
-                f"leave out waitForInput or snapshot.{key}",
+                f"cannot be combined with spec.sources[{n}].snapshot.{key}: a fixed snapshot never"
+                " gets more rows",
+                f"remove waitForInput or snapshot.{key}",
             )
 
 
@@ -332,8 +335,9 @@ def _not_too_many_steps(parts: SpecParts) -> Iterator[Problem]:
         length = format_duration(parts.window.end - parts.window.start)
         yield Problem(
             "spec.maxMisalignment",
-            f"would cut a window of {length} into up to {steps:,} steps, more than {MOST_STEPS:,}",
-            "allow a greater misalignment, or split the window",
+            f"would divide a window of {length} into up to {steps:,} steps; the maximum is"
+            f" {MOST_STEPS:,}",
+            "increase maxMisalignment, or split the window",
         )
 
 

@@ -57,10 +57,12 @@ def next_step(backfill: Backfill, place: Place, now: datetime) -> Advice | None:
     if _stalled(backfill):
         return Advice("fix the problem above; the operator then continues automatically")
     if backfill.spec.suspend:
-        return Advice("it is suspended; resume with:", (place.command("resume", name),))
+        return Advice(
+            "the Backfill is suspended; resume it with:", (place.command("resume", name),)
+        )
     if _waits_for_approval(backfill):
         return Advice(
-            "look at the result in the branch, then publish or drop it with:",
+            "look at the result in the branch, then approve or reject it with:",
             (place.command("approve", name), place.command("reject", name, " --reason ...")),
         )
     running = find_condition(backfill.status.conditions, ConditionType.RUNNING)
@@ -83,7 +85,7 @@ def _of_a_removal(backfill: Backfill) -> Advice:
     outcome = removal(backfill)
     if outcome is not None and outcome.reason == Reason.REMOVAL_FAILED:
         return Advice("cleanup has not succeeded yet; fix the cause, and the operator retries")
-    return Advice("it is being removed")
+    return Advice("the Backfill is being removed")
 
 
 def _of_a_new_one(backfill: Backfill, now: datetime) -> Advice | None:
@@ -106,7 +108,7 @@ def _of_a_failure(backfill: Backfill, place: Place) -> Advice:
         return Advice(f"{first}:", (place.command("cancel", name),))
     if exit_status(backfill) == BAD_INPUT and backfill.status.plan_id is None:
         return Advice(
-            "correct the manifest and apply it again; or, if what was missing exists now, retry"
+            "correct the manifest and apply it again or, if whatever was missing exists now, retry"
             " with:",
             (retry,),
         )

@@ -83,13 +83,13 @@ Watch = Annotated[
         "--watch",
         "-w",
         help=(
-            "Watch the Backfill until it finishes, is suspended or waits"
-            " for a person; exit with its status."
+            "Watch the Backfill until it finishes, is suspended or waits for a person; the exit"
+            " status is then the Backfill's."
         ),
     ),
 ]
 WatchAll = Annotated[
-    bool, typer.Option("--watch", "-w", help="Keep the list up to date, until Ctrl-C.")
+    bool, typer.Option("--watch", "-w", help="Keep updating the list until Ctrl-C.")
 ]
 Everywhere = Annotated[
     bool, typer.Option("--all-namespaces", "-A", help="List the Backfills of all namespaces.")
@@ -99,9 +99,12 @@ app = typer.Typer(
     cls=ClusterCommands,
     name="kubectl backfill",
     help=(
-        f"Inspect and control the Backfills of a cluster.\n\n{RULE}\n\nExit status: 0 succeeded, 1"
-        " failed, 2 bad input, 3 waiting for a person. It is that of the command; with --watch,"
-        " that of the Backfill."
+        "Inspect and control the Backfills of a cluster.\n"
+        "\n"
+        f"{RULE}\n"
+        "\n"
+        "Exit status: 0 succeeded, 1 failed, 2 bad input, 3 waiting for a person. This is the"
+        " result of the command itself or, with --watch, of the Backfill."
     ),
     rich_markup_mode="rich",
     no_args_is_help=True,
@@ -232,7 +235,7 @@ def approve(
 ) -> None:
     """Approve a result that is waiting for approval, and publish it.
 
-    Needs the permission to create BackfillDecisions.
+    Requires permission to create BackfillDecisions.
     """
     from backfill.cli.cluster.decision_commands import approve_one
 
@@ -252,7 +255,7 @@ def reject(
 ) -> None:
     """Reject a result that is waiting for approval, which ends the Backfill.
 
-    The result stays in its branch until the Backfill is removed. Needs the permission to create
+    The result stays in its branch until the Backfill is removed. Requires permission to create
     BackfillDecisions.
     """
     from backfill.cli.cluster.decision_commands import reject_one
@@ -274,9 +277,8 @@ def undo(
     ] = True,
     output: ChangeOption = Output.TEXT,
 ) -> None:
-    """Undo what a Backfill has published, unless others have changed the same rows since.
-
-    Needs the permission to create BackfillDecisions. With exit status 1 it was not undone; the
+    """Undo what a Backfill has published, unless others have changed the same rows since. Requires
+    permission to create BackfillDecisions. If it cannot be undone, the exit status is 1 and the
     message says why.
     """
     from backfill.cli.cluster.decision_commands import undo_one
@@ -292,7 +294,9 @@ def report(
     *,
     output: PlanOption = Output.TEXT,
 ) -> None:
-    """Show how the results of a Backfill compare, and where the report is."""
+    """Show how the results of a Backfill compare with production or the reference, and where the
+    report is.
+    """
     from backfill.cli.comparison_reports import show_reports
 
     place, name = where.find(target)
@@ -309,7 +313,7 @@ def sample(
     of: SampledOutput = None,
     rows: SampledRows = 5,
 ) -> None:
-    """Show some rows of the staged result, and production's rows with the same keys beside them.
+    """Show some rows of the staged result next to production's rows with the same keys.
 
     Tables are opened from this machine, with its PyIceberg configuration.
     """
@@ -351,7 +355,9 @@ def logs(
     follow: Annotated[
         bool,
         typer.Option(
-            "--follow", "-f", help="Stream the log until the driver ends; wait for it to start."
+            "--follow",
+            "-f",
+            help="Stream the log until the driver ends; if it has not started yet, wait for it.",
         ),
     ] = False,
     attempt: Annotated[

@@ -75,7 +75,10 @@ def cancel_one(place: Place, name: str, out: Console, *, wait: bool) -> None:
             f"{name} has been created again in the meantime; nothing was changed"
         ) from error
     if not wait:
-        say(out, f"{name}: will be removed, with everything it created except published results")
+        say(
+            out,
+            f"{name}: removal requested, including everything it created except published results",
+        )
         return
     _wait_until_gone(place, name, uid, out)
     say(out, f"{name}: removed")

@@ -20,7 +20,7 @@ Namespace = Annotated[
         "--namespace",
         "-n",
         metavar="NAME",
-        help="Namespace. Default: that of the file, else that of the context.",
+        help="Namespace. Default: the file's namespace, or else the context's.",
     ),
 ]
 ContextName = Annotated[
@@ -34,7 +34,7 @@ Kubeconfig = Annotated[
     typer.Option(
         "--kubeconfig",
         metavar="FILE",
-        help="Kubeconfig file. Default: $KUBECONFIG, else ~/.kube/config.",
+        help="Kubeconfig file. Default: $KUBECONFIG, or else ~/.kube/config.",
     ),
 ]
 

@@ -153,7 +153,7 @@ def _readable(found: Manifest) -> Iterator[None]:
         field = ".".join(str(part) for part in detail["loc"])
         raise BackfillError(
             f"{where} cannot be read by version {__version__} of this program ({field}:"
-            f" {detail['msg']}); use the version of the operator"
+            f" {detail['msg']}); use the same version as the operator"
         ) from error
 
 

@@ -57,7 +57,7 @@ def undo_one(place: Place, name: str, out: Console, *, reason: str, wait: bool) 
     if not _decided(place, backfill, Verdict.UNDO, reason, out):
         return
     if not wait:
-        say(out, f"{name}: will be undone; see: {place.command('status', name)}")
+        say(out, f"{name}: undo requested; see: {place.command('status', name)}")
         return
     number = next_undo(backfill.status)
     say(out, f"{name}: undoing (Ctrl-C stops waiting, but not the undo)")
@@ -77,7 +77,7 @@ def _ended(place: Place, asked: Backfill, number: int) -> DecisionStatus:
     while True:
         backfill = patiently(lambda: place.find(name))
         if backfill.metadata.uid != asked.metadata.uid:
-            raise BackfillError(f"{name} was removed meanwhile, and created again")
+            raise BackfillError(f"{name} was removed and created again in the meantime")
         undo = backfill.status.undo
         if (
             undo is not None
@@ -114,8 +114,8 @@ def _decided(place: Place, backfill: Backfill, verdict: Verdict, reason: str, ou
         raise
     except Forbidden as error:
         raise BackfillError(
-            f"{error}; decisions about results need the permission to create backfilldecisions,"
-            " which the role backfill-approve gives"
+            f"{error}; deciding about results requires permission to create backfilldecisions,"
+            " which the role backfill-approve grants"
         ) from error
     return True
 
@@ -136,7 +136,7 @@ def _found(
         ).spec
     except ValidationError:
         raise ConflictError(str(error)) from error
-    name, message = backfill.metadata.name, f"{spec.by} has decided: {spec.decision}"
+    name, message = backfill.metadata.name, f"{spec.by} has already decided: {spec.decision}"
     if spec.backfill != name:
         other = f"{DECISION_KIND} {called} is about {spec.backfill}, and has no effect"
         raise BadInput(Problem("", f"{name}: {other}", "have it deleted, then decide again"))

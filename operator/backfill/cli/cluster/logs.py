@@ -36,7 +36,9 @@ def _attempt(place: Place, backfill: Backfill, number: int | None) -> Attempt:
     name, attempts = backfill.metadata.name, backfill.status.attempts
     if not attempts:
         raise BadInput(
-            Problem("", f"{name} has had no attempt yet", f"see: {place.command('status', name)}")
+            Problem(
+                "", f"no attempt of {name} has started yet", f"see: {place.command('status', name)}"
+            )
         )
     found = (
         next((attempt for attempt in attempts if attempt.number == number), None)
@@ -45,7 +47,9 @@ def _attempt(place: Place, backfill: Backfill, number: int | None) -> Attempt:
     )
     if found is None:
         known = ", ".join(str(attempt.number) for attempt in attempts)
-        raise BadInput(Problem("--attempt", f"{name} has no attempt {number}", f"it has {known}"))
+        raise BadInput(
+            Problem("--attempt", f"{name} has no attempt {number}", f"choose one of: {known}")
+        )
     return found
 
 
@@ -66,7 +70,7 @@ def _lines(
             raise BackfillError(f"{why}{_what_is_known(attempt)}")
         if why != last:
             Console(stderr=True).print(
-                f"{why}; waiting for it", highlight=False, markup=False, soft_wrap=True
+                f"{why}; waiting for the driver", highlight=False, markup=False, soft_wrap=True
             )
         last = why
         time.sleep(_POLL_SECONDS)
@@ -78,7 +82,7 @@ def _silence(pod: Manifest | None, attempt: int) -> str:
     For a pod without a node, the API server answers as if its log were empty.
     """
     if pod is None:
-        return f"there is no driver pod of attempt {attempt}"
+        return f"attempt {attempt} has no driver pod"
     state = driver_state(None, pod)
     if state.phase != "Pending":
         return ""
@@ -103,5 +107,6 @@ def _driver(place: Place, name: str, attempt: int) -> Manifest | None:
 
 def _what_is_known(attempt: Attempt) -> str:
     if attempt.outcome == "Running":
-        return "; wait for it with -f"
-    return f"; it {attempt.outcome.lower()}" + (f": {attempt.message}" if attempt.message else "")
+        return "; use -f to wait for the driver"
+    ended = f"; the attempt {attempt.outcome.lower()}"
+    return ended + (f": {attempt.message}" if attempt.message else "")

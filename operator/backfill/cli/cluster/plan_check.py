@@ -119,12 +119,9 @@ def _print_plan(backfill: Backfill, place: Place) -> None:
         *(
             []
             if spec.workspace
-            else ["  workspace: the operator's default; without one it is refused"]
+            else ["  workspace: the operator's default; if it has none, the Backfill is refused"]
         ),
-        (
-            "  the operator reads the tables once this is applied; to see what is read then, and"
-            " how, run:"
-        ),
+        ("  the operator reads the tables after you apply this; to see its plan then, run:"),
         f"    {place.command('plan', name)}",
     ]
     for line in lines:

@@ -42,7 +42,7 @@ def show_plan(place: Place, name: str, *, as_json: bool) -> int:
         print(kept or json.dumps(_kept_in_status(backfill)))  # noqa: T201
     elif summary:
         Console().print(
-            render_plan(name, summary, estimated_for="with as many executors as are allowed")
+            render_plan(name, summary, estimated_for="with the maximum number of executors")
         )
     else:
         Console().print(_short_page(backfill))

@@ -38,7 +38,7 @@ def given_application(given: str, main_file: Path | None, namespace: str | None)
         BackfillError: there is no cluster, or it cannot be asked.
     """
     if main_file is not None and not main_file.is_file():
-        fix = "name the main program on this machine"
+        fix = "specify the main program on this machine"
         raise BadInput(Problem("--main-file", f"there is no file {main_file}", fix))
     file = Path(given)
     if file.is_file():
@@ -47,14 +47,14 @@ def given_application(given: str, main_file: Path | None, namespace: str | None)
             found, text = _with_main_program(found, main_file), None
         return Given(found, file.parent, text, from_cluster=False)
     if file.name != given or file.suffix in _OF_MANIFESTS:
-        fix = "name the manifest of the production application, or a SparkApplication by its name"
+        fix = "specify a manifest with the production SparkApplication, or its name"
         raise BadInput(Problem("--application", f"there is no file {given}", fix))
     if main_file is None:
         message = (
-            f"there is no file {given}, and for a SparkApplication of the cluster its main program"
-            " is missing"
+            f"there is no file {given}; if it is a SparkApplication on the cluster, --main-file is"
+            " also required"
         )
-        fix = "name the manifest, or the file on this machine with the same main program"
+        fix = "specify the manifest, or the main program's file on this machine"
         raise BadInput(Problem("--main-file", message, fix))
     found = _of_cluster(given, namespace)
     # only its image has the files of deps
@@ -74,8 +74,8 @@ def _of_file(file: Path) -> tuple[Document, str | None]:
         raise BadInput(
             Problem(
                 "--application",
-                f"{file} must hold one {_APPLICATION}; there is {names}",
-                "name the manifest of the production application",
+                f"{file} must contain exactly one {_APPLICATION}; found: {names}",
+                "specify a manifest with the production SparkApplication",
             )
         )
     return found[0], text if len(documents) == 1 else None
@@ -93,7 +93,7 @@ def _of_cluster(name: str, namespace: str | None) -> Document:
             f"there is neither a file {name} nor a {_APPLICATION} of that name"
             f" ({SPARK_APPLICATION.group}) in namespace {namespace} of the cluster"
         )
-        fix = "name the production application, and its namespace with --namespace"
+        fix = "specify the production application, and its namespace with --namespace"
         raise BadInput(Problem("--application", message, fix))
     return found
 

@@ -71,8 +71,8 @@ def manifest(
     if about.namespace is not None:
         metadata["namespace"] = about.namespace
     head = [
-        "Proposed by `backfill init`. A comment above each value says where it comes from; decide"
-        " the lines with TODO yourself.",
+        "Proposed by `backfill init`. The comment above each value explains where it comes from;"
+        " resolve the TODO lines yourself.",
         *(f"{TODO}{note}" for note in (*proposal.unsolved, *notes)),
     ]
     document = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
@@ -97,7 +97,8 @@ def _source(source: ProposedSource, lags: ArrivalLags | None) -> Commented:
         fields["timestampUnit"] = source.timestamp_unit
     if source.kafka:
         fields["kafka"] = Commented(
-            dict(source.kafka), ("The place of each record in Kafka: columns with such names.",)
+            dict(source.kafka),
+            ("Kafka metadata of each record, from columns with matching names.",),
         )
     topic = read.name if read.kind == "Topic" else read.topic
     if topic is not None:
@@ -106,7 +107,7 @@ def _source(source: ProposedSource, lags: ArrivalLags | None) -> Commented:
             live["value"] = value
         fields["live"] = {"kafka": live}
     what = {"Topic": "topic", "Table": "table", "Named": "source"}[read.kind]
-    return Commented(fields, (f"The {what} {read.name}.",))
+    return Commented(fields, (f"Reads the {what} {read.name}.",))
 
 
 def _value(source: ProposedSource) -> Commented | None:
@@ -115,13 +116,13 @@ def _value(source: ProposedSource) -> Commented | None:
     if source.value_column is not None:
         return Commented(
             {"format": "column", "column": source.value_column},
-            ("The table has the unchanged values.",),
+            ("The table contains the unchanged record values.",),
         )
     if read.value == "Avro":
         fields: dict[str, Any] = {"format": "avro", "schema": read.avro_schema, **_framing(read)}
         return Commented(fields, ("The program decodes values with from_avro and this schema.",))
     if read.value == "Json" and read.framed:
-        why = "The program decodes a part of each value with from_json."
+        why = "The program decodes part of each value with from_json."
         return Commented({"format": "json", **_framing(read)}, (why,))
     if read.value == "Unknown" and read.kind == "Topic":
         todo = (
@@ -136,8 +137,8 @@ def _framing(read: SurveyedInput) -> dict[str, Any]:
     if not read.framed:
         return {}
     todo = (
-        "The ID of the schema in production's registry, if the bytes that the program cuts off"
-        " each value are Confluent's header."
+        "Set this to the schema's ID in production's registry, if the bytes that the program strips"
+        " from each value are Confluent's header."
     )
     return {"framing": "Confluent", "schemaId": Commented(0, (f"{TODO}{todo}",))}
 
@@ -149,7 +150,7 @@ def _output(output: ProposedOutput) -> Commented:
     if output.keys is not None:
         fields["keys"] = Commented(list(output.keys.value), _with_why(output.keys).comments)
     choose = (
-        "None leaves the result in its branch, where you can look at it. Append adds it to the"
+        "None keeps the result in its branch, where you can inspect it. Append adds it to the"
         " table, Replace replaces the window, Upsert replaces the rows with the same keys, Export"
         " writes it to files.",
     )
@@ -157,7 +158,7 @@ def _output(output: ProposedOutput) -> Commented:
     comments = [_query(output.query)]
     if output.timestamp_column is None:
         comments.append(
-            f"{TODO}No column was found that decides whether a row is in the window. Name one in"
+            f"{TODO}No column was found that decides whether a row is in the window. Set"
             " timestampColumn; without it, every row counts as being in the window."
         )
     return Commented(fields, tuple(comments))
@@ -189,8 +190,8 @@ def _static_tables(proposal: Proposal) -> dict[str, Any]:
     listed = [{"table": table, "asOf": "now"} for table in tables]
     why = (
         "Tables that the program reads once.",
-        f"{TODO}Should they be read as they are now? For their state at the end of the window,"
-        " write asOf: window.",
+        f"{TODO}Decide whether to read their current state (asOf: now) or their state at the end of"
+        " the window (asOf: window).",
     )
     return {"staticTables": Commented(listed, why)}
 

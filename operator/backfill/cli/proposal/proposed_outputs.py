@@ -69,13 +69,14 @@ def _not_an_output(query: SurveyedQuery, lake: Lake) -> str | None:
     """Why a query can be no output."""
     if query.by_row:
         return (
-            "It writes each row with code of its own (foreach), which a backfill cannot isolate"
-            " from production."
+            "It writes each row with its own code (foreach), which a backfill cannot isolate from"
+            " production."
         )
     if query.format == "kafka" and _table_of_query(query, lake).value == UNKNOWN_TABLE:
         return (
-            f"It sends records to the Kafka topic {query.topic}, and no table has its name and the"
-            " columns of its records. To keep them, list it as an output with such a table instead."
+            f"It sends records to the Kafka topic {query.topic}, and no table has that name and"
+            " columns for the records. To keep the records, create such a table and list the query"
+            " as an output instead."
         )
     return None
 
@@ -84,10 +85,10 @@ def _outputs_of(query: SurveyedQuery, lake: Lake) -> list[ProposedOutput]:
     if query.function is not None:
         found = [lake.find(word) for word in query.mentions if word.count(".") >= 1]
         tables = list(dict.fromkeys(each for each in found if each is not None))
-        why = f"The function {query.function} of foreachBatch names this table."
+        why = f"The foreachBatch function {query.function} mentions this table."
         todo = (
-            f"The table that the function {query.function} of foreachBatch writes; if it writes"
-            " several, an output for each."
+            f"Set this to the table that the foreachBatch function {query.function} writes; if it"
+            " writes several, add an output for each."
         )
         if not tables:
             return [_output(query.function, query, Chosen(UNKNOWN_TABLE, todo=(todo,)), {})]
@@ -95,7 +96,11 @@ def _outputs_of(query: SurveyedQuery, lake: Lake) -> list[ProposedOutput]:
             _output(
                 table.rpartition(".")[2],
                 query,
-                Chosen(table, (why,), ("Check that it writes this table; it may only read it.",)),
+                Chosen(
+                    table,
+                    (why,),
+                    ("Check that the function writes this table and does not just read it.",),
+                ),
                 lake.columns(table),
             )
             for table in tables
@@ -110,7 +115,7 @@ def _outputs_of(query: SurveyedQuery, lake: Lake) -> list[ProposedOutput]:
 def _table_of_query(query: SurveyedQuery, lake: Lake) -> Chosen[str]:
     if query.table is not None and (found := lake.find(query.table)) is not None:
         lacks = _lacks(query, lake.columns(found))
-        todo = (f"It lacks {', '.join(lacks)}, which the query writes.",) if lacks else ()
+        todo = (f"The table lacks {', '.join(lacks)}, which the query writes.",) if lacks else ()
         return Chosen(found, ("The program writes this table.",), todo)
     wanted = [each for each in (query.table, query.topic, query.name) if each is not None]
     ranked = sorted(
@@ -122,13 +127,15 @@ def _table_of_query(query: SurveyedQuery, lake: Lake) -> Chosen[str]:
     best = list(dict.fromkeys(table for rank, table in ranked if rank == ranked[0][0]))
     what = query.name or query.table or "a query without a name"
     if len(best) == 1:
-        return Chosen(best[0], (f"It has the name of {what}, and all columns of its result.",))
+        return Chosen(
+            best[0], (f"The table matches the name of {what}, and has all columns of its result.",)
+        )
     written = f", which writes {query.table}" if query.table and query.table != what else ""
-    wanted_table = f"The Iceberg table for the result of {what}{written}."
+    wanted_table = f"Set this to the Iceberg table for the result of {what}{written}."
     if best:
         return Chosen(UNKNOWN_TABLE, todo=(f"{wanted_table} Candidates: {', '.join(best)}.",))
     names = ", ".join(f"{column.name} {column.type}" for column in query.columns)
-    none = f"No table has its name and columns: {names}."
+    none = f"No table has a matching name and these columns: {names}."
     return Chosen(UNKNOWN_TABLE, todo=(f"{wanted_table} {none}",))
 
 
@@ -182,6 +189,6 @@ def _keys(query: SurveyedQuery, columns: Mapping[str, str]) -> Chosen[tuple[str,
             (f"The columns that identify a row: the query groups by {by}.",),
         )
     if query.groups_by and query.output_mode == "update" and query.function is None:
-        todo = f"The columns that identify a row of the table; the query groups by {by}."
+        todo = f"Set this to the columns that identify a row; the query groups by {by}."
         return Chosen((UNKNOWN_COLUMN,), todo=(todo,))
     return None

@@ -30,7 +30,7 @@ def source_of(
     table = _table_of(read, lake, written)
     name = valid_name(read.name.rpartition(".")[2] if read.kind == "Table" else read.name)
     if table.value == UNKNOWN_TABLE:
-        todo = "The column with the time at which a row arrived."
+        todo = "Set this to the column with the arrival time of each row."
         return ProposedSource(name, read, table, Chosen(UNKNOWN_COLUMN, todo=(todo,)))
     columns = lake.columns(table.value)
     value = _value_column(read, columns)
@@ -48,7 +48,9 @@ def _table_of(read: SurveyedInput, lake: Lake, written: Collection[str]) -> Chos
     if read.kind == "Table":
         return Chosen(read.name, ("The program streams from this table.",))
     if read.table is not None:
-        return Chosen(read.table, ("The program's configuration names its history.",))
+        return Chosen(
+            read.table, ("The program's configuration specifies this table as the history.",)
+        )
     return _table_of_topic(read, lake, written)
 
 
@@ -66,17 +68,22 @@ def _table_of_topic(topic: SurveyedInput, lake: Lake, written: Collection[str]) 
         why = _why_table(topic, best[0], lake)
         return Chosen(best[0], (why,), _written_otherwise(topic, lake.columns(best[0])))
     if best:
-        todo = f"Several tables have the name of topic {topic.name}: {', '.join(best)}. Choose one."
+        names = ", ".join(best)
+        todo = f"Several tables match the name of topic {topic.name}: {names}. Choose one."
         return Chosen(UNKNOWN_TABLE, todo=(todo,))
     if named:
         lacks = "; ".join(
-            f"{table} has its name, but lacks {', '.join(missing[table])}" for _, table in named
+            f"{table} has a matching name, but lacks {', '.join(missing[table])}"
+            for _, table in named
         )
-        todo = f"The table that keeps the rows of topic {topic.name}. {lacks}."
+        todo = f"Set this to the table with the history of topic {topic.name}. {lacks}."
         return Chosen(UNKNOWN_TABLE, todo=(todo,))
     taken = sorted(each for each in written if rank_of(topic.name, each) is not None)
     but = f" but {', '.join(taken)}, which the program writes," if taken else ""
-    todo = f"The table that keeps the rows of topic {topic.name}: none{but} has its name."
+    todo = (
+        f"Set this to the table with the history of topic {topic.name}. No table{but} has a"
+        " matching name."
+    )
     others = sorted((each for each in lake.names if each not in written), reverse=True)
     last = {table.rpartition(".")[2]: table for table in others}
     near = difflib.get_close_matches(normal(topic.name), list(last), n=3, cutoff=0.5)
@@ -87,14 +94,17 @@ def _table_of_topic(topic: SurveyedInput, lake: Lake, written: Collection[str]) 
 
 def _why_table(topic: SurveyedInput, table: str, lake: Lake) -> str:
     if (column := _value_column(topic, lake.columns(table))) is not None:
-        return f"It has the topic's name, and {column} with the values of its records."
+        return (
+            f"The table matches the topic's name, and its column {column} contains the record"
+            " values."
+        )
     if topic.fields:
         count = len(topic.fields)
         fields = "the field" if count == 1 else f"all {count} fields"
-        return f"It has the topic's name, and {fields} that the program reads."
+        return f"The table matches the topic's name, and has {fields} that the program reads."
     return (
-        "It has the topic's name. How the program decodes its values could not be determined, so"
-        " the columns were not compared."
+        "The table matches the topic's name. How the program decodes values could not be"
+        " determined, so the columns were not compared."
     )
 
 
@@ -116,8 +126,8 @@ def _written_otherwise(topic: SurveyedInput, columns: Mapping[str, str]) -> tupl
     ]
     if not found:
         return ()
-    todo = f"The case of its columns differs from that of the program's fields: {', '.join(found)}."
-    why = "JSON and Avro distinguish them, so the program would get no values: rename the columns."
+    todo = f"Some columns differ from the program's fields in case: {', '.join(found)}."
+    why = "JSON and Avro are case-sensitive, so no values would be found: rename the columns."
     return (f"{todo} {why}",)
 
 
@@ -166,26 +176,28 @@ def _arrival_column(
     if len(times) == 1:
         of_record = value is not None and times[0].rpartition(".")[2].lower() == "timestamp"
         if named or of_record:
-            why = "When a row arrived: the only time column that the program does not use."
+            why = "The arrival time: the only time column that the program does not use."
             return Chosen(times[0], (why,)), None
         why = "The only time column that the program does not use."
-        todo = "Check that this is when a row arrived: its name does not say so."
+        todo = "Check that this is the arrival time: its name does not suggest it."
         return Chosen(times[0], (why,), (todo,)), None
     if len(named) == 1:
         others = ", ".join(name for name in times if name != named[0])
-        return Chosen(named[0], (f"When a row arrived, by its name. Other times: {others}.",)), None
+        return Chosen(
+            named[0], (f"The arrival time, judging by its name. Other time columns: {others}.",)
+        ), None
     if times:
-        todo = f"Check that this is when a row arrived. Candidates: {', '.join(times)}."
+        todo = f"Check that this is the arrival time. Candidates: {', '.join(times)}."
         return Chosen((named or times)[0], todo=(todo,)), None
     longs = [name for name, kind in columns.items() if kind == "long" and _ARRIVAL.search(name)]
     if longs:
-        todo = "Check that this is when a row arrived, in milliseconds; correct timestampUnit."
+        todo = "Check that this is the arrival time in milliseconds; if not, correct timestampUnit."
         return Chosen(longs[0], todo=(todo,)), "ms"
-    todo = "The column with the time at which a row arrived."
+    todo = "Set this to the column with the arrival time of each row."
     if events:
         todo += (
-            f" None was found. {events[0]} is the event time, which is only right if rows arrive"
-            " in that order."
+            f" None was found. {events[0]} is the event time; use it only if rows arrive in that"
+            " order."
         )
         return Chosen(events[0], todo=(todo,)), None
     return Chosen(UNKNOWN_COLUMN, todo=(todo,)), None

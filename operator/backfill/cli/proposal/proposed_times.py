@@ -44,8 +44,8 @@ def times(
     warm_up, drain = _warm_up(proposal, explained, lags), _drain(proposal, explained, lags)
     if outside:
         todo = (
-            f"Output {outside[0]} has no timestampColumn, so results of warmUp and drain cannot be"
-            " left out: both must be 0s."
+            f"Output {outside[0]} has no timestampColumn, so the results of warmUp and drain cannot"
+            " be excluded: both must be 0s."
         )
         warm_up, drain = Chosen("0s", todo=(todo,)), Chosen("0s", todo=(todo,))
     return Times(warm_up, drain, _allowed_lateness(proposal, lags))
@@ -68,7 +68,7 @@ def _warm_up(
     proposal: Proposal, explained: Sequence[ExplainedQuery] | None, lags: Mapping[str, ArrivalLags]
 ) -> Chosen[str]:
     if explained is None:
-        return Chosen("0s", todo=(_unknown("before", "a session, a window or a join"),))
+        return Chosen("0s", todo=(_unknown("before", "sessions, windows and joins"),))
     why, todo, longest = [], _sessions(proposal), 0.0
     for query in explained:
         back = query.look_back_seconds
@@ -76,11 +76,11 @@ def _warm_up(
             todo.append(_of_a_stream(query, "before"))
         elif back > 0:
             longest = max(longest, back)
-            why.append(f"Results of {query.query} depend on rows up to {_seconds(back)} before.")
+            why.append(f"Results of {query.query} depend on rows up to {_seconds(back)} earlier.")
     early = _greatest([-each.early_us for each in lags.values()], todo)
     if early > 0:
         longest += math.ceil(early / _SECOND_US)
-        why.append(f"99.9% of the rows arrived at most {_length(early)} before they happened.")
+        why.append(f"99.9% of the rows arrived at most {_length(early)} before their event time.")
     if not longest and not todo:
         why.append("No result depends on rows before the window.")
     return Chosen(_seconds(longest), tuple(why), tuple(todo))
@@ -93,7 +93,7 @@ def _drain(
     todo: list[str] = []
     longest = 0.0
     if explained is None:
-        todo.append(_unknown("after", "the watermark's delay, a window or a join"))
+        todo.append(_unknown("after", "the watermark delay, windows and joins"))
     else:
         todo += _sessions(proposal)
     for query in explained or ():
@@ -105,13 +105,13 @@ def _drain(
         elif ahead > 0:
             longest = max(longest, ahead)
             why.append(
-                f"Rows that results of {query.query} depend on may arrive up to"
-                f" {_seconds(ahead)} after, with the delay of its watermarks."
+                f"Rows that results of {query.query} depend on may arrive up to {_seconds(ahead)}"
+                " later, including the watermark delay."
             )
     late = _greatest([each.most_us for each in lags.values()], todo)
     if late > longest * _SECOND_US:
         longest = _rounded_up(late) / _SECOND_US
-        why.append(f"99.9% of the rows arrived within {_length(late)} after they happened.")
+        why.append(f"99.9% of the rows arrived within {_length(late)} of their event time.")
     if not longest and not todo:
         why.append("No result depends on rows after the window.")
     return Chosen(_seconds(longest), tuple(why), tuple(todo))
@@ -124,8 +124,8 @@ def _greatest(lags: Sequence[int], todo: list[str]) -> int:
     right = [each for each in lags if each <= _LONGEST_LAG_US]
     if len(right) < len(lags):
         todo.append(
-            "More than one in a thousand rows of a source have an event time that is over a year"
-            " away from their arrival. They are left out here: check these rows."
+            "More than one in a thousand rows of a source have an event time more than a year away"
+            " from their arrival time. They are ignored here; check these rows."
         )
     return max(right, default=0)
 
@@ -151,9 +151,9 @@ def _allowed_lateness(proposal: Proposal, lags: Mapping[str, ArrivalLags]) -> Ch
     ]
     if not rooms or any(each is None for each in found):
         todo = (
-            f"At most the watermark's delay of {_seconds(delay)}, less how late events usually"
-            " arrive. That could not be measured for every source: no column with the event time"
-            " was found beside the time of arrival, or the table has no rows of the window."
+            f"Set this to at most the watermark delay of {_seconds(delay)} minus the usual lateness"
+            " of events, which could not be measured for every source: no event time column was"
+            " found besides the arrival time, or the table has no rows in the window."
         )
         return Chosen(
             format_duration(min(_DEFAULT_LATENESS, timedelta(seconds=delay))), (), (todo,)
@@ -161,7 +161,7 @@ def _allowed_lateness(proposal: Proposal, lags: Mapping[str, ArrivalLags]) -> Ch
     least = min(rooms)
     room = timedelta(seconds=max(least, 0) // _SECOND_US)
     why = (
-        f"The watermark's delay of {_seconds(delay)} less how late 99.9% of the rows arrived leaves"
+        f"The watermark delay of {_seconds(delay)} minus the lateness of 99.9% of the rows leaves"
         f" {format_duration(room)}"
     )
     if room >= _DEFAULT_LATENESS:
@@ -169,24 +169,24 @@ def _allowed_lateness(proposal: Proposal, lags: Mapping[str, ArrivalLags]) -> Ch
     if least >= 0:
         return Chosen(format_duration(room), (f"{why}.",))
     todo = (
-        "Production drops rows as late: more than one in a thousand arrive after the watermark's"
-        f" delay of {_seconds(delay)}. So history is read in order of arrival."
+        "Production drops rows as late: more than one in a thousand arrive after the watermark"
+        f" delay of {_seconds(delay)}. Therefore, history is read in order of arrival."
     )
     return Chosen("0s", (), (todo,))
 
 
 def _unknown(side: str, what: str) -> str:
     return (
-        f"How long {side} the window rows are needed: as long as {what} reaches. This is computed"
-        " once all tables are found: run init again, or see backfill plan --explain."
+        f"How much input is needed {side} the window depends on the reach of {what}. It can be"
+        " computed once all tables are known: run init again, or see backfill plan --explain."
     )
 
 
 def _of_a_stream(query: ExplainedQuery, side: str) -> str:
     why = f", because {query.execution_reason}" if query.execution_reason else ""
     return (
-        f"How long {side} the window rows are needed cannot be computed for {query.query}, which is"
-        f" run as a stream{why}. Make it as long as its state reaches."
+        f"How much input is needed {side} the window cannot be computed for {query.query}, which"
+        f" runs as Streaming{why}. Set it to the time span that the query's state covers."
     )
 
 

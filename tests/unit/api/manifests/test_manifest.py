@@ -124,15 +124,15 @@ def test_a_status_in_the_file_is_not_taken_for_the_truth() -> None:
         "a tab in YAML": ("a:\n\tb: 1", "manifest, line 2, column 1: found character '\\t'"),
         "a key twice": (
             "a: 1\nb: 2\na: 3",
-            "manifest, line 3, column 1: the key 'a' is given twice",
+            "manifest, line 3, column 1: duplicate key 'a'",
         ),
         "a key twice in JSON": (
             '{"a": 1, "a": 2}',
-            "manifest, line 1, column 10: the key 'a' is given twice",
+            "manifest, line 1, column 10: duplicate key 'a'",
         ),
         "control characters": ("a: \x01", "special characters are not allowed"),
-        "not a number": ("a: .nan", "write it with the types of JSON only"),
-        "bytes": ("a: !!binary aGk=", "write it with the types of JSON only"),
+        "not a number": ("a: .nan", "use only the types that JSON has"),
+        "bytes": ("a: !!binary aGk=", "use only the types that JSON has"),
         "a list within itself": ("&a [*a]", "Circular reference"),
         "a Python object": ("a: !!python/object:os.system {}", "could not determine a constructor"),
         "a kind in lower case": ("kind: backfill", "only backfill; did you mean Backfill?"),
@@ -142,7 +142,7 @@ def test_a_status_in_the_file_is_not_taken_for_the_truth() -> None:
         ),
         "two Backfills": (
             spec_with() + "---\n" + spec_with(),
-            "holds 2 Backfills (july, july); keep one",
+            "contains 2 Backfills (july, july); keep one",
         ),
     },
 )
@@ -158,24 +158,24 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
         "a field left out": ({"window": None}, "spec.window: is missing; add window"),
         "a field misspelt": (
             {"sources__0__timestampColum": "x"},
-            "spec.sources[0].timestampColum: is not a field; did you mean timestampColumn?",
+            "spec.sources[0].timestampColum: is not a known field; did you mean timestampColumn?",
         ),
         "snake case": (
             {"max_misalignment": "15m"},
-            "spec.max_misalignment: is not a field; did you mean maxMisalignment?",
+            "spec.max_misalignment: is not a known field; did you mean maxMisalignment?",
         ),
         "unknown": (
             {"window__colour": "red"},
-            "spec.window.colour: is not a field; the fields here are start, end, warmUp, drain",
+            "spec.window.colour: is not a known field; known fields: start, end, warmUp, drain",
         ),
         "a field misspelt deep inside": (
             {"sources__0__live": {"kafka": {"topik": "t", "topic": "t"}}},
-            "spec.sources[0].live.kafka.topik: is not a field; did you mean topic?",
+            "spec.sources[0].live.kafka.topik: is not a known field; did you mean topic?",
         ),
         "a table without its catalog": (
             {"sources__0__table": "raw.impressions"},
-            'spec.sources[0].table: "raw.impressions" does not have the required form; '
-            "write it as catalog.namespace.table, the catalog in ASCII letters and digits",
+            'spec.sources[0].table: "raw.impressions" does not have the required format; '
+            "write it as catalog.namespace.table, with a catalog name of ASCII letters and digits",
         ),
         "a comparison with a reference that is not named": (
             {"outputs__0__validate": {"against": "Reference"}},
@@ -189,17 +189,18 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
         ),
         "a number for text": (
             {"outputs__0__validate": {"minMatch": 99.9}},
-            "spec.outputs[0].validate.minMatch: 99.9 is a number, not text; put it in quotes:"
+            "spec.outputs[0].validate.minMatch: 99.9 is a number, not a string; put it in quotes:"
             ' "99.9"',
         ),
         "a number as Spark property": (
             {"overrides__sparkConf": {"spark.sql.shuffle.partitions": 200}},
             "spec.overrides.sparkConf[spark.sql.shuffle.partitions]: 200 is a number, not"
-            ' text; put it in quotes: "200"',
+            ' a string; put it in quotes: "200"',
         ),
         "Norway": (
             {"sources__0__regions": {"column": "country", "in": [False]}},
-            "spec.sources[0].regions.in[0]: false is a boolean, not text; put the value in quotes",
+            "spec.sources[0].regions.in[0]: false is a boolean, not a string; put the value in"
+            " quotes",
         ),
         "text for a number": (
             {"scaling": {"minExecutors": "3"}},
@@ -216,7 +217,7 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
         "no sources": ({"sources": []}, "spec.sources: [] should have at least 1 item"),
         "a mapping for a list": (
             {"sources": {"a": 1}},
-            'spec.sources: {"a": 1} is not a list; give a list',
+            'spec.sources: {"a": 1} is not a list; use a list',
         ),
         "text for a mapping": (
             {"window": "today"},
@@ -306,7 +307,7 @@ def test_a_rule_is_not_told_about_a_field_that_is_wrong_by_itself() -> None:
         spec_with(outputs__0__timestampColumn=7, outputs__0__publish={"mode": "Replace"})
     )
     assert found == [
-        'spec.outputs[0].timestampColumn: 7 is a number, not text; put it in quotes: "7"'
+        'spec.outputs[0].timestampColumn: 7 is a number, not a string; put it in quotes: "7"'
     ]
 
 
@@ -315,7 +316,7 @@ def test_a_rule_is_not_told_about_a_field_that_is_wrong_by_itself() -> None:
     {
         "a near name": (
             {"metadata.name": "rni"},
-            'holds no SparkApplication "rmi" in namespace streaming; did you mean rni?',
+            'contains no SparkApplication "rmi" in namespace streaming; did you mean rni?',
         ),
         "another namespace": (
             {"metadata.namespace": "prod"},
@@ -361,7 +362,7 @@ def test_two_applications_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_without_the_application_a_file_is_enough_where_none_is_required(tmp_path: Path) -> None:
     path = file(tmp_path, BACKFILL)
     assert load_manifests(path, require_application=False).application is None
-    assert "holds no SparkApplication" in problems(path, require_application=True)[0]
+    assert "contains no SparkApplication" in problems(path, require_application=True)[0]
 
 
 @pytest.mark.parametrize(
@@ -397,9 +398,9 @@ def test_a_workspace_that_could_mean_another_place_is_refused_and_it_is_said_wha
 ):
     (problem,) = problems(spec_with(workspace="s3://lake/prod/team-b?"))
     assert problem.startswith(
-        'spec.workspace: "s3://lake/prod/team-b?" does not have the required form'
+        'spec.workspace: "s3://lake/prod/team-b?" does not have the required format'
     )
-    assert "without .., spaces" in problem
+    assert "no .., spaces" in problem
 
 
 @pytest.mark.hostile

@@ -36,7 +36,7 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "a hand-off after a window with an end": (
         {**HANDED_OVER, "window.end": "2021-07-12T00:00:00Z"},
-        ["spec.window.end: is a time, but with spec.handOff live traffic continues"],
+        ["spec.window.end: is a time, but spec.handOff requires Live"],
     ),
     "a hand-off with a drain": (
         {**HANDED_OVER, "window.drain": "1h"},
@@ -44,11 +44,11 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "a hand-off in any order": (
         {**HANDED_OVER, "ordering": {"policy": "Unordered"}},
-        ['spec.ordering.policy: "Unordered" is only for applications without state'],
+        ['spec.ordering.policy: "Unordered" is only for stateless applications'],
     ),
     "a hand-off of batch jobs": (
         {**HANDED_OVER, "execution": "Batch"},
-        ['spec.execution: "Batch" keeps no state, but handOff hands state over'],
+        ['spec.execution: "Batch" keeps no state, but handOff hands over state'],
     ),
     "a hand-off to unknown offsets of an unknown topic": (
         {
@@ -56,8 +56,8 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
             "sources.1.kafka": {"partitionColumn": "p"},
         },
         [
-            "spec.sources[1].kafka.offsetColumn: is missing; handOff needs it",
-            "spec.sources[1].live: is missing; handOff needs it",
+            "spec.sources[1].kafka.offsetColumn: is missing; handOff requires it",
+            "spec.sources[1].live: is missing; handOff requires it",
         ],
     ),
     "a hand-off by time without a margin": (
@@ -80,9 +80,9 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
             "sources.1.snapshot": {"id": 7},
         },
         [
-            "spec.handOff.maxDistance: extends history with newer rows, which needs the Kafka",
+            "spec.handOff.maxDistance: extends history with newer rows, which requires the Kafka",
             "spec.handOff.maxDistance: extends history with newer snapshots, but"
-            " spec.sources[1].snapshot.id chooses one",
+            " spec.sources[1].snapshot.id selects a fixed one",
         ],
     ),
     "a hand-off of a part of the rows": (
@@ -92,15 +92,15 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
             "sources.1.regions": {"column": "r", "in": ["eu"]},
         },
         [
-            "spec.sources[0].filter: leaves rows out of history",
-            "spec.sources[1].regions: leaves rows out of history",
+            "spec.sources[0].filter: excludes rows from history",
+            "spec.sources[1].regions: excludes rows from history",
         ],
     ),
     "a hand-off that replaces a window without an end": (
         {**HANDED_OVER, "outputs.0.publish": {"mode": "Replace"}, "outputs.0.validate": {}},
         [
-            'spec.outputs[0].publish.mode: "Replace" needs a window that ends',
-            "spec.outputs[0].validate: needs a window that ends",
+            'spec.outputs[0].publish.mode: "Replace" requires a window that ends',
+            "spec.outputs[0].validate: requires a window that ends",
         ],
     ),
     "a live application in the place of production's": (
@@ -130,8 +130,8 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a snapshot that never gets the rows that are waited for": (
         {"waitForInput": "6h", "sources.1.snapshot": {"id": 7}},
         [
-            "spec.waitForInput: cannot be combined with spec.sources[1].snapshot.id: a chosen"
-            " snapshot never gets more rows; leave out waitForInput or snapshot.id"
+            "spec.waitForInput: cannot be combined with spec.sources[1].snapshot.id: a fixed"
+            " snapshot never gets more rows; remove waitForInput or snapshot.id"
         ],
     ),
     "an output whose query is left out": (
@@ -156,8 +156,8 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
             ]
         },
         [
-            'spec.catalogs[1].name: "LAKE" is the same catalog as "lake" to PyIceberg',
-            'spec.catalogs[3].name: "my_lake" is the same catalog as "my-lake" to PyIceberg',
+            'spec.catalogs[1].name: PyIceberg does not distinguish "LAKE" from "lake"',
+            'spec.catalogs[3].name: PyIceberg does not distinguish "my_lake" from "my-lake"',
         ],
     ),
     "a static table twice, and in a catalog that is not listed": (
@@ -195,8 +195,8 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
             "sources.1.kafka": {"partitionColumn": "p"},
         },
         [
-            "spec.sources[1].kafka.offsetColumn: is missing; Strict order needs it; name the"
-            " column that holds the Kafka offset"
+            "spec.sources[1].kafka.offsetColumn: is missing; ordering policy Strict requires it;"
+            " set it to the column with the Kafka offset"
         ],
     ),
     "a rate of batch jobs": (
@@ -205,12 +205,12 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "rows to replace that no time tells apart": (
         {"outputs.0.timestampColumn": None, "outputs.0.publish": {"mode": "Replace"}},
-        ["spec.outputs[0].timestampColumn: is missing; publish mode Replace needs it"],
+        ["spec.outputs[0].timestampColumn: is missing; publish mode Replace requires it"],
     ),
     "a warm-up whose output cannot be told apart": (
         {"outputs.0.timestampColumn": None, "window.warmUp": "1h"},
         [
-            "spec.outputs[0].timestampColumn: is missing; it is needed to leave out the results of"
+            "spec.outputs[0].timestampColumn: is missing; it is required to exclude the results of"
             " warmUp and drain"
         ],
     ),
@@ -221,15 +221,15 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a comparison of rows that no time tells apart": (
         {"outputs.0.timestampColumn": None, "outputs.0.validate": {"minMatch": "99.9"}},
         [
-            "spec.outputs[0].timestampColumn: is missing; validate needs it to know which rows to"
-            " compare"
+            "spec.outputs[0].timestampColumn: is missing; validate requires it to determine which"
+            " rows to compare"
         ],
     ),
     "a comparison of a table with itself": (
         {"outputs.0.validate": against("lake.ops.summary")},
         [
             'spec.outputs[0].validate.reference.table: "lake.ops.summary" is the table of the output'
-            " itself; remove reference, and write against: Production"
+            " itself; remove reference, and set against: Production"
         ],
     ),
     "a reference in a catalog that nobody gives": (
@@ -242,7 +242,7 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a tolerance between rows that nothing pairs": (
         {"outputs.0.validate": {"tolerance": {"watched": "0.1"}}},
         [
-            "spec.outputs[0].validate.tolerance: needs keys: without them, it is unknown which"
+            "spec.outputs[0].validate.tolerance: requires keys: without them, it is unknown which"
             " rows to compare with each other"
         ],
     ),
@@ -256,7 +256,10 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "rows to replace that nothing identifies": (
         {"outputs.0.publish": {"mode": "Upsert"}},
-        ["spec.outputs[0].keys: is missing; publish mode Upsert needs it to know which row"],
+        [
+            "spec.outputs[0].keys: is missing; publish mode Upsert requires it to determine"
+            " which row"
+        ],
     ),
     "an upsert of a window that nothing tells": (
         {
@@ -264,7 +267,7 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
             "outputs.0.keys": ["a"],
             "outputs.0.publish": {"mode": "Upsert"},
         },
-        ["spec.outputs[0].timestampColumn: is missing; publish mode Upsert needs it"],
+        ["spec.outputs[0].timestampColumn: is missing; publish mode Upsert requires it"],
     ),
     "keys that are not compared exactly": (
         {
@@ -293,8 +296,8 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
     "more steps than make sense": (
         {"maxMisalignment": "100ms"},
         [
-            "spec.maxMisalignment: would cut a window of 1d into up to 1,728,000 steps, more than"
-            " 1,000,000"
+            "spec.maxMisalignment: would divide a window of 1d into up to 1,728,000 steps; the"
+            " maximum is 1,000,000"
         ],
     ),
 }

@@ -234,7 +234,7 @@ def test_an_approval_covers_what_was_said_to_be_missing() -> None:
 
 def test_there_is_nothing_to_approve_before_the_end() -> None:
     resource = backfill(planned(attempts=(attempt(),)), outputs=[output(approval="Manual")])
-    assert "no result that waits" in undecidable(resource, Verdict.APPROVE)
+    assert "no result waiting" in undecidable(resource, Verdict.APPROVE)
 
 
 def test_what_a_query_left_open_is_recorded_with_its_output() -> None:

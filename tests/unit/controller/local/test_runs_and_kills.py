@@ -207,8 +207,8 @@ def test_a_run_does_not_go_on_with_another_program(runs: LocalRuns) -> None:
     assert changed.status == 2
     assert 'error: SparkApplication/app: spec.arguments[1]: was "30m", is "10m"' in changed.err
     assert (
-        "january has begun already and its program cannot change; start over with: backfill cancel"
-        " january" in changed.err
+        "january has already started; its program can no longer change; start over with: backfill"
+        " cancel january" in changed.err
     )
     assert runs.events() == before
     runs.write(arguments=["--gap", "30m"])

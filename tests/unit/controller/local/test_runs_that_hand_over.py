@@ -128,8 +128,9 @@ def test_nothing_can_be_deployed_without_a_cluster(runs: LocalRuns) -> None:
     ended = runs.run()
     assert ended.status == 2
     assert ended.err == (
-        'error: spec.handOff.start: "Deploy" creates a SparkApplication, and there is no cluster'
-        " here; write Prepare, and start the application yourself when its checkpoints are there\n"
+        'error: spec.handOff.start: "Deploy" creates a SparkApplication, which requires a'
+        " cluster; use Prepare, and start the application yourself once its checkpoints are"
+        " written\n"
     )
     assert not runs.state.exists()
 

@@ -245,7 +245,7 @@ def test_more_than_planning_can_remember_is_refused_with_what_to_do(
 
 
 def test_columns_to_compare_are_asked_for() -> None:
-    with pytest.raises(ValidationError, match="name their columns in partitionColumn and"):
+    with pytest.raises(ValidationError, match="set partitionColumn and offsetColumn"):
         KafkaColumns(drop_duplicates=True, partition_column="partition")
 
 

@@ -83,7 +83,7 @@ def test_chosen_resources_are_requested_and_limited(base: Manifest) -> None:
 @pytest.mark.parametrize(
     ("resources", "said"),
     [
-        ({"memory": "64Mi"}, "give at least 128Mi"),
+        ({"memory": "64Mi"}, "set at least 128Mi"),
         ({"memory": "2 GB"}, "memory"),
         ({"cpu": "0"}, "cpu"),
         ({"cpu": "two"}, "cpu"),
