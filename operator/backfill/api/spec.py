@@ -194,7 +194,7 @@ class BackfillSpec(Model):
     are checked at intervals of one sixtieth of this duration, but at least ten seconds and at most
     five minutes. If rows are still missing afterwards, the Backfill is planned without them or
     refused, exactly as without waiting (see ``sources[].allowIncomplete``). Cannot be combined with
-    ``snapshot.id`` or ``snapshot.asOf`` of a source. Default: ``0s``, no waiting.
+    ``snapshot.id`` or ``snapshot.asOf`` of a source. With ``0s``, planning does not wait.
     """
     ordering: Ordering = Ordering()
     """Order in which history is read."""

@@ -167,7 +167,7 @@ def _misfit(kind: IcebergType, tolerance: str) -> tuple[str, str] | None:
         try:
             parse_duration(tolerance)
         except ValueError:  # the form was checked where it was read
-            return f"{tolerance!r} is longer than ten years", "give a shorter duration"
+            return f"{tolerance!r} is longer than ten years", "use a shorter duration"
         return None
     if isinstance(kind, _NUMBERS):
         return None if number else (f"{tolerance!r} is not a number", "use a form such as 0.01")

@@ -34,7 +34,7 @@ SCHEMA = Schema(
     ("tolerance", "problem"),
     [
         ("3660d", None),
-        ("3661d", "seen: '3661d' is longer than ten years; give a shorter duration"),
+        ("3661d", "seen: '3661d' is longer than ten years; use a shorter duration"),
         ("999999999d999999999h", "seen: '999999999d999999999h' is longer than ten years; give"),
         ("5", "seen: '5' is not a duration; use a form such as 500ms, 5s or 1d"),
     ],

@@ -99,10 +99,7 @@ app = typer.Typer(
     cls=ClusterCommands,
     name="kubectl backfill",
     help=(
-        "Inspect and control the Backfills of a cluster.\n"
-        "\n"
-        f"{RULE}\n"
-        "\n"
+        f"Inspect and control the Backfills of a cluster.\n\n{RULE}\n\n"
         "Exit status: 0 succeeded, 1 failed, 2 bad input, 3 waiting for a person. This is the"
         " result of the command itself or, with --watch, of the Backfill."
     ),
