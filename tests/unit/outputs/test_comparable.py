@@ -35,7 +35,7 @@ SCHEMA = Schema(
     [
         ("3660d", None),
         ("3661d", "seen: '3661d' is longer than ten years; use a shorter duration"),
-        ("999999999d999999999h", "seen: '999999999d999999999h' is longer than ten years; give"),
+        ("999999999d999999999h", "seen: '999999999d999999999h' is longer than ten years; use"),
         ("5", "seen: '5' is not a duration; use a form such as 500ms, 5s or 1d"),
     ],
 )
