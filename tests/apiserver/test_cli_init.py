@@ -50,7 +50,7 @@ def test_a_backfill_is_proposed_for_an_application_of_the_cluster(
         propose_backfill("other", WINDOW, proposed, namespace, main)
 
     assert propose_backfill(name, WINDOW, proposed, namespace, main) == 0
-    assert "then: kubectl backfill plan " in capsys.readouterr().err
+    assert "then run: kubectl backfill plan " in capsys.readouterr().err
     found = load_manifests(proposed, require_application=False)
     assert found.application is None, "the cluster has it"
     backfill = found.backfill

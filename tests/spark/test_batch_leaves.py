@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 
 from backfill.api.spec import BackfillSpec
 from backfill.planning.plan import Split, read_splits_of_steps
-from backfill.runtime.batch.arrow_leaf import arrow_frame
 from backfill.runtime.batch.batch_sources import Leaves
+from backfill.runtime.batch.split_frames import arrow_frame
 from backfill.runtime.catalyst import analyzed, executed, kind_of, nodes_of
 from backfill.runtime.source.data_source import (
     StepPartition,

@@ -29,10 +29,10 @@ from pyspark.sql.types import StructType
 
 from backfill.api.errors import UnsupportedProgram
 from backfill.runtime.batch import spans as spans_module
-from backfill.runtime.batch.arrow_leaf import arrow_frame
 from backfill.runtime.batch.determined_columns import Lasting
 from backfill.runtime.batch.overlap_check import SharedResults, compared_columns
 from backfill.runtime.batch.span_runner import SpanRunner
+from backfill.runtime.batch.split_frames import arrow_frame
 from backfill.runtime.batch.time_reach import Bounded, Reach, Sessions, Unbounded
 from backfill.runtime.catalyst import analyzed
 from backfill.runtime.queries.run_state import FINISHED, unsupported

@@ -28,7 +28,7 @@ from backfill.cli.target import find, read_file
 from backfill.controller.decisions.finished import expires_at
 from backfill.controller.local.lock import ControllerLock
 from backfill.controller.local.store import LocalStore
-from backfill.protocol.liveness import controller_alive
+from backfill.protocol.controller_liveness import controller_alive
 
 _POLL_SECONDS = 0.1
 

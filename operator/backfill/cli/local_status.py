@@ -12,7 +12,7 @@ from backfill.cli.run_end import exit_status, waiting_for
 from backfill.cli.status_pages import details, listing
 from backfill.cli.target import find
 from backfill.controller.local.store import stored
-from backfill.protocol.liveness import controller_alive
+from backfill.protocol.controller_liveness import controller_alive
 
 
 def show_one(context: Context, target: str) -> int:

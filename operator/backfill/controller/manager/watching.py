@@ -19,7 +19,7 @@ import kopf
 from kubernetes.client import Configuration
 from kubernetes.config import load_kube_config
 
-from backfill.controller.manager.bounded_answers import watching_session
+from backfill.controller.manager.watch_connection import watching_session
 from backfill.kube.cache import Cache
 from backfill.kube.client import Cluster, Labels, label_selector
 from backfill.kube.object_names import GROUP

@@ -7,7 +7,7 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from backfill.protocol.atomic_files import replace_file
-from backfill.protocol.liveness import controller_alive
+from backfill.protocol.controller_liveness import controller_alive
 from backfill.protocol.split_assignment import (
     ASSIGNMENT_FILE,
     STATUS_FILE,

@@ -12,8 +12,8 @@ from backfill.iceberg.timestamp_units import GREATEST_US, LEAST_US, Ticks
 from backfill.planning.plan import PlanHeader
 from backfill.planning.rows.row_selection import column_at
 from backfill.runtime.batch.arrival_lags import Cells, Ints
-from backfill.runtime.batch.arrow_leaf import ArrowFunction
 from backfill.runtime.batch.rebind_plan import ARRIVAL
+from backfill.runtime.batch.split_frames import ArrowFunction
 
 _LEAST_CELLS, _MOST_CELLS = 2_048, 16_384
 """Into how many parts the time that is read is cut: few enough for the driver."""

@@ -15,13 +15,13 @@ from backfill.runtime.batch.arrival_cells import (
     width_us,
 )
 from backfill.runtime.batch.arrival_lags import Cells
-from backfill.runtime.batch.arrow_leaf import (
+from backfill.runtime.batch.merged_splits import merged
+from backfill.runtime.batch.rebind_plan import ARRIVAL
+from backfill.runtime.batch.split_frames import (
     ArrowFunction,
     arrow_frame,
     arrow_frame_of_results,
 )
-from backfill.runtime.batch.merged_splits import merged
-from backfill.runtime.batch.rebind_plan import ARRIVAL
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.data_source import planned_tables, source_schema
 from backfill.runtime.source.record_columns import MOST_TASKS, RecordColumns

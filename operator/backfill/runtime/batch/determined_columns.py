@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from py4j.java_gateway import JavaObject
 
-from backfill.runtime.batch.arrow_leaf import PLANNED_ROWS
+from backfill.runtime.batch.split_frames import PLANNED_ROWS
 from backfill.runtime.batch.time_expressions import all_expressions
 from backfill.runtime.catalyst import elements, id_of, kind_of
 from backfill.runtime.queries.logical_plan import HAND_ON_COLUMNS, is_source

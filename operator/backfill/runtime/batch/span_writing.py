@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from backfill.outputs.staging import StagedBatch
-from backfill.runtime.batch.arrow_leaf import ArrowFunction
 from backfill.runtime.batch.batch_sources import Leaves
 from backfill.runtime.batch.pass_through import HandedOn
 from backfill.runtime.batch.spans import Span
+from backfill.runtime.batch.split_frames import ArrowFunction
 from backfill.runtime.catalyst import observed
 from backfill.runtime.sink import SinkWriter, WrittenFiles
 

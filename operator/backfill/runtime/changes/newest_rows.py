@@ -18,9 +18,9 @@ from backfill.outputs.staging import branch_head, keep_newest, lost, staged_in
 from backfill.outputs.window_rows import window_rows
 from backfill.planning.plan import Split
 from backfill.planning.rows.pinned_table import SourceTable
-from backfill.runtime.batch.arrow_leaf import arrow_frame
 from backfill.runtime.batch.own_spark_jobs import cancelled_by, own_session
 from backfill.runtime.batch.span_writing import write
+from backfill.runtime.batch.split_frames import arrow_frame
 from backfill.runtime.batch.table_files import source_table, splits_of
 from backfill.runtime.queries.run_state import Run
 from backfill.runtime.settings import RuntimeSettings

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from backfill.api.errors import BackfillError, BadInput, Problem, UnsupportedProgram
 from backfill.planning.plan import StaticInput, read_header
-from backfill.runtime.batch.arrow_leaf import arrow_frame
+from backfill.runtime.batch.split_frames import arrow_frame
 from backfill.runtime.batch.table_files import whole_table
 from backfill.runtime.queries.run_state import Run
 from backfill.runtime.source.data_source import source_schema

@@ -23,7 +23,7 @@ from backfill.controller.local.channel import ControllerChannel
 from backfill.controller.local.jobs import Worker
 from backfill.controller.local.lock import ControllerLock
 from backfill.controller.local.store import LocalStore, stored
-from backfill.protocol.liveness import controller_alive
+from backfill.protocol.controller_liveness import controller_alive
 from backfill.protocol.split_assignment import STATUS_FILE
 from situations import NOW, backfill, planned, reported, running, with_condition
 from table_jobs import Clicks, ended, job_processes, silent_catalog
