@@ -126,7 +126,7 @@ def test_what_cannot_be_known_is_asked_for(lake: Catalog, tmp_path: Path) -> Non
     assert outputs["notices"].table == "lake.raw.notices"
     assert backfill.spec.ignored_queries == ("alerts",)
     assert [each.table for each in backfill.spec.static_tables] == ["lake.raw.airports"]
-    words = " ".join(line.strip().removeprefix("# ") for line in end.out.splitlines())
+    words = " ".join(line.strip().removeprefix("#").strip() for line in end.out.splitlines())
     assert "The query hourly, reads flights; watermark of 15m on scheduled; groups by" in words
     assert (
         "TODO: Set this to the Iceberg table for the result of hourly, which writes"

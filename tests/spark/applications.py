@@ -491,7 +491,7 @@ REFUSED_EFFECTS = {
     ),
     "a statement that inserts twice": (
         'batch.createOrReplaceTempView("v")\n    batch.sparkSession.sql("from v insert into copies select * where id > 9 insert into audit select *")',
-        "foreachBatch writes to copies with spark.sql (INSERT), which is a part of another statement",
+        "foreachBatch writes to copies with spark.sql (INSERT), which is part of another statement",
     ),
     "a statement that replaces a directory": (
         "batch.sparkSession.sql(\"insert overwrite directory '/nowhere' using parquet select 1\")",
@@ -693,7 +693,7 @@ REFUSED = {
 last = kafka(SparkSession.builder.getOrCreate()).groupBy("user").agg(F.max("id").alias("id"), F.max("at").alias("at"))
 last.writeStream.queryName("copies").outputMode("update").start()
 """,
-        "name the columns that identify a row in keys of the output copies",
+        "list the columns that identify a row in keys of the output copies",
     ),
     "a topic that no source replaces": (
         (

@@ -92,7 +92,7 @@ REFUSED = {
     "windows that nothing identifies": (
         WINDOWS + started("update"),
         {},
-        "name the columns that identify a row in keys of the output counts",
+        "list the columns that identify a row in keys of the output counts",
     ),
     "keys that windows share": (
         WINDOWS + started("update"),

@@ -307,7 +307,7 @@ def test_a_record_has_what_kafka_would_get(spark: SparkSession) -> None:
         ("key", "value", "topic", "n", "n"): {"key": "0", "value": "1"},
     }.items():
         assert sent(*names) == sent(*names, whole=True) == {**record, "topic": "alerts"}
-    with pytest.raises(UnsupportedProgram, match="several columns at, which the table lake"):
+    with pytest.raises(UnsupportedProgram, match="several columns at, but the table lake"):
         sent("value", "at", "AT")
 
 

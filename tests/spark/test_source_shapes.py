@@ -350,5 +350,5 @@ def test_a_column_is_found_by_its_name_also_with_dots_in_it(spark: SparkSession)
     frame = spark.sql("select 1 as `a.b`, named_struct('b.c', 2, 'd', named_struct('e`f', 3)) as a")
     names = ["a.b", "a.b.c", "a.d.e`f"]
     assert [frame.select(column_of(frame, name)[0]).first()[0] for name in names] == [1, 2, 3]
-    with pytest.raises(InvalidPlanInput, match=r"no column a\.c in what is read"):
+    with pytest.raises(InvalidPlanInput, match=r"no column a\.c in the input"):
         column_of(frame, "a.c")
