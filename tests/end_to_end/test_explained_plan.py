@@ -116,11 +116,14 @@ def test_a_query_with_a_function_is_told_as_a_stream_and_its_function_is_not_cal
     end = explained(production)
     assert end.status == 0, end.err
     words = " ".join(end.out.split())
-    assert "latest runs as Streaming, because" in words
+    assert "latest runs in Streaming execution, because" in words
     assert "the result of latest is the newest row of each title (output mode update)" in words
     assert "warning: hourly: its results depend on rows up to 1h10m later" in words
     assert "called by foreachBatch Streaming" in words
-    assert "called runs as Streaming, because its function (foreachBatch) is called with" in words
+    assert (
+        "called runs in Streaming execution, because its function (foreachBatch) is called with"
+        in words
+    )
 
 
 def test_errors_of_the_program_are_those_of_a_run(production: Production) -> None:

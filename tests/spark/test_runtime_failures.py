@@ -138,7 +138,12 @@ def test_a_stream_keeps_its_state_where_it_began_whatever_a_later_attempt_sets(
         checkpoint = checkpoint_of("counts", settings.checkpoint_workspace)
         assert begun_with(checkpoint)[PROVIDER] == ROCKSDB, attempt
     log = (tmp_path / "counts" / "driver.log").read_text()
-    assert log.count("keeps its state in RocksDB, as set by the program or the Backfill") == 1
+    assert (
+        log.count(
+            "keeps its state in RocksDB, as set by the program, the SparkApplication or the Backfill"
+        )
+        == 1
+    )
     assert log.count("keeps its state in RocksDB, as in earlier attempts") == 1
     assert status(settings).queries[0].open_at_end == 3, "the state is read with its own store"
     rows = history.result("counts", "counts")

@@ -359,7 +359,7 @@ def test_a_column_that_says_when_a_row_was_processed_drops_nothing(
 @pytest.mark.parametrize(
     ("time_mode", "timeout", "seen"),
     [
-        ("ProcessingTime", GroupStateTimeout.ProcessingTimeTimeout, "processing-time timers"),
+        ("ProcessingTime", GroupStateTimeout.ProcessingTimeTimeout, "a processing-time timer"),
         ("EventTime", GroupStateTimeout.EventTimeTimeout, ""),
         ("None", GroupStateTimeout.NoTimeout, ""),
     ],

@@ -27,9 +27,9 @@ class Remedy:
 REMEDIES: Final[Mapping[Reason, Remedy]] = MappingProxyType(
     {
         Reason.INVALID_INPUT: Remedy(
-            "Correct the problem above. If you change the spec, it is tried again immediately;"
-            " after any other correction, set spec.retryNonce to a new value ({retry} does this)."
-            " If the field can no longer be changed, create a new Backfill."
+            "Correct the problem above. If you change the spec, the Backfill is retried at once;"
+            " after any other correction, set spec.retryNonce to a new value ({retry} does this). If"
+            " the field can no longer be changed, create a new Backfill."
         ),
         Reason.PLANNING_FAILED: Remedy(
             f"Fix the problem above, {_RETRY}. If the plan itself is lost, delete this Backfill and"

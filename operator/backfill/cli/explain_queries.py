@@ -60,7 +60,8 @@ def render_queries(
         reads = (f"{source} ({', '.join(columns)})" for source, columns in query.reads.items())
         _say(console, f"  {query.query} reads {', '.join(reads)}")
         if query.execution_reason:
-            _say(console, f"  {query.query} runs as Streaming, because {query.execution_reason}")
+            why = f"runs in Streaming execution, because {query.execution_reason}"
+            _say(console, f"  {query.query} {why}")
         if query.output_mode is not None:
             _say(console, f"  the result of {query.query} is {_kept(backfill, query)}")
         for warning in warnings(backfill, query):

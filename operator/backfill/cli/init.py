@@ -152,7 +152,7 @@ def _namespace(document: Document, wanted: str | None) -> str | None:
     """The namespace of the Backfill, which is that of the application; None if nothing names it."""
     namespace = metadata_of(document).get("namespace")
     if namespace and wanted and wanted != namespace:
-        message = f"{wanted} is not the application's namespace {namespace}"
+        message = f"{wanted} is not the application's namespace, which is {namespace}"
         raise BadInput(Problem("--namespace", message, "remove this option"))
     return str(namespace) if namespace else wanted
 

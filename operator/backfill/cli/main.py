@@ -315,8 +315,9 @@ def undo(
     namespace: Namespace = None,
     reason: ReasonOption = "",
 ) -> None:
-    """Undo what a backfill has published, unless others have changed the same rows since. If it
-    cannot be undone, the exit status is 1 and the message says why.
+    """Undo what a backfill has published, unless others have changed the same rows since.
+
+    Exit status 1 means that it was not undone; the message says why.
     """
     _decide(target, "Undo", reason, state_dir, output, namespace)
 

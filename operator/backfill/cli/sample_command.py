@@ -56,7 +56,7 @@ def show_sample(backfill: Backfill, name: str | None, *, rows: int, as_json: boo
         return
     console = Console()
     shown = count(len(pairs), "row")
-    _say(console, f"{output.name}: {shown} staged for {output.table}")
+    _say(console, f"{output.name}: {shown} of the result staged for {output.table}")
     keys = output.compared_keys
     if not keys:
         _say(

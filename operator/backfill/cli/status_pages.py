@@ -181,7 +181,8 @@ def _hand_off(handed: HandOffStatus | None) -> list[RenderableType]:
             ("Kafka keeps newer records", f"at least until {moment(handed.kept_until)} UTC")
         )
     if handed.starting_timestamp is not None:
-        rows.append(("records read twice", f"from {moment(handed.starting_timestamp)} UTC onward"))
+        begins = f"with records from {moment(handed.starting_timestamp)} UTC, some read twice"
+        rows.append(("live traffic begins", begins))
     rows += [(f"state of {query.name}", _of_state(query)) for query in handed.queries]
     rows += [
         (f"{source.name} continues in", f"topic {source.topic}, {_offsets(source)}")
@@ -216,11 +217,11 @@ def _offsets(source: HandedOverSource) -> str:
 def _how_run(output: OutputStatus) -> str:
     match output.execution:
         case "Batch":
-            return "; runs as Batch"
+            return "; runs in Batch execution"
         case "Streaming" if output.execution_reason:
-            return f"; runs as Streaming, because {output.execution_reason}"
+            return f"; runs in Streaming execution, because {output.execution_reason}"
         case "Streaming":
-            return "; runs as Streaming"
+            return "; runs in Streaming execution"
         case None:
             return ""
 

@@ -91,12 +91,12 @@ def _wanted(scaling: Scaling, load: Load) -> ExecutorTarget:
     if low == high:
         return ExecutorTarget(low, f"minExecutors and maxExecutors are both {low}")
     if scaling.complete_within is None:
-        return ExecutorTarget(high, f"completeWithin is not set, all {high} executors are used")
+        return ExecutorTarget(high, f"completeWithin is not set, so all {high} executors are used")
     goal = format_duration(scaling.complete_within)
     seconds_left = scaling.complete_within.total_seconds() - load.elapsed_seconds
     if seconds_left <= 0:
         return ExecutorTarget(
-            high, f"completeWithin {goal} has passed, all {high} executors are used"
+            high, f"completeWithin {goal} has passed, so all {high} executors are used"
         )
     if load.rows_per_executor_second is None and load.first_spans:
         return ExecutorTarget(

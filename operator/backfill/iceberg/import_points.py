@@ -90,4 +90,4 @@ def _check(name: str, wanted: str, kind: type) -> None:
     except (ImportError, AttributeError):
         return  # PyIceberg reports that itself
     if not (isinstance(found, type) and issubclass(found, kind)):
-        raise ValueError(f"{name} is {wanted}, which is not a {kind.__name__}")
+        raise ValueError(f"{name} is {wanted}, which is not a subclass of {kind.__name__}")

@@ -51,7 +51,7 @@ def needed_for_files(scheme: str, properties: Mapping[str, Any], *, arrow: bool)
     """
     if scheme in S3_SCHEMES:
         if properties.get("s3.role-arn") or properties.get("client.role-arn"):
-            return f"{_keys_of('s3')} instead of a role, which the operator's identity would assume"
+            return f"{_keys_of('s3')} (not a role, which the operator's identity would assume)"
         anonymous = _is_true(properties.get("s3.anonymous"))
         signed = not arrow and bool(properties.get("s3.signer"))
         return (

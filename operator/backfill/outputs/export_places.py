@@ -107,7 +107,7 @@ def _renamed_columns(table: Table, output: Output, field: str) -> Iterator[Probl
                 field,
                 f"column {column} of {output.table} is called {name} in data files, and publish"
                 " mode Export copies data files unchanged",
-                "rename the column with only letters, digits and _, or publish to the table",
+                "rename the column to a name of letters, digits and _, or publish to the table",
             )
 
 

@@ -130,7 +130,7 @@ class _Duplicates:
         """What the rows lack, also of files that mix partitions. Why is unknown."""
         for lacking in in_words(self.gaps):
             yield (
-                f"in the rows to be read, {lacking}; these rows are missing from the table, were"
+                f"in the rows of the input, {lacking}; these rows are missing from the table, were"
                 " deleted, or arrived outside the input range"
             )
 

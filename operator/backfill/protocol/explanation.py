@@ -8,13 +8,13 @@ from backfill.api.status import ChangingMode, HowRun
 EXPLANATION_FILE = "explanation.json"
 """File with the explanation, in the channel's directory."""
 NOT_COMPARED = (
-    "results that two adjacent batch jobs both compute are not compared, since they depend on"
-    " Python functions, random values or the order of rows"
+    "results that two adjacent batch jobs both compute are not compared, since Python functions,"
+    " random values or the order of rows decide which results exist"
 )
 FIRST_OF_MANY = (
-    "as batch jobs, dropDuplicatesWithinWatermark drops rows for as long as their keys recur within"
-    " the watermark delay, while a stream keeps one row each time the delay has passed: if keys"
-    " recur for longer than the delay, set execution: Streaming"
+    "in Batch execution, dropDuplicatesWithinWatermark drops rows for as long as their keys recur"
+    " within the watermark delay, while a stream keeps one row each time the delay has passed: if"
+    " keys recur for longer than the delay, set execution: Streaming"
 )
 
 

@@ -55,7 +55,7 @@ class _EarlyJava:
         if unused and self._around == _around() and not self._differs(conf):
             return gateway
         _log.info(
-            "restarting Java, because the program changes the options that Java is started with"
+            "restarting Java, because the program changes the properties or environment of Java"
         )
         gateway.shutdown()
         gateway.proc.stdin.close()

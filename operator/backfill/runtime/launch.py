@@ -84,7 +84,7 @@ def drive(run: Run, agent: Agent) -> Outcome:
     run.application_waits()
     run.over.wait()
     agent.reported.wait()
-    return run.outcome or failed("the run ended without a result")
+    return run.outcome or failed("the run ended without reporting its outcome")
 
 
 def log_to_stderr() -> None:

@@ -64,7 +64,7 @@ def _answer(run: ProgramRun, found: FoundInputs, surveyed: Surveyed) -> None:
     run.over.wait()
     outcome = run.outcome
     if outcome is None:
-        raise BackfillError("the run ended without a result")
+        raise BackfillError("the run ended without reporting its outcome")
     answer = _survey(found, surveyed)
     if outcome.reason:
         answer = Survey.model_validate({"reason": outcome.reason, "message": outcome.message})

@@ -173,7 +173,7 @@ def test_a_namespace_that_is_not_the_applications_is_refused(init: Init, tmp_pat
     end = init("-n", "other")
     assert (end.status, end.err) == (
         2,
-        "error: --namespace: other is not the application's namespace streaming; remove this"
+        "error: --namespace: other is not the application's namespace, which is streaming; remove this"
         " option\n",
     )
     assert "namespace: streaming" in init("-n", "streaming").out.partition("---\n")[2]

@@ -508,7 +508,7 @@ def test_streams_and_sessions_are_asked_about() -> None:
     backfill, words = written(proposed(TABLES, hourly(sessions=True)), (stream,))
     assert (
         "TODO: How much input is needed before the window cannot be computed for hourly, which runs"
-        " as Streaming, because it keeps state of its own"
+        " in Streaming execution, because it keeps state of its own"
     ) in words
     assert "hourly has session windows: add the length of the longest session" in words
     assert format_duration(backfill.spec.window.drain) == "10m"

@@ -195,8 +195,9 @@ def test_how_each_query_is_run_is_shown_with_its_output() -> None:
     )
     after = View(_backfill(before.status.model_copy(update={"outputs": outputs})), NOW)
     lines = [" ".join(line.split()) for line in shown(details(after))]
-    assert "output hourly lake.ops.hourly; runs as Batch" in lines
-    assert "output devices lake.ops.devices; runs as Streaming, because it keeps state" in lines
+    assert "output hourly lake.ops.hourly; runs in Batch execution" in lines
+    wrapped = "output devices lake.ops.devices; runs in Streaming execution, because it keeps state"
+    assert wrapped in " ".join(lines)
     assert "output old lake.ops.old" in lines
     told = json.loads(result_line(after.backfill))["outputs"]
     assert [(each["execution"], each["executionReason"]) for each in told] == [
@@ -278,7 +279,7 @@ def test_a_hand_off_says_where_history_ends_and_how_far_behind_live_traffic_is()
     text = " ".join(" ".join(shown(details(found), width=160)).split())
     assert "history ends 2024-01-02 00:00 UTC" in text
     assert "Kafka keeps newer records at least until 2024-01-08 00:00 UTC" in text
-    assert "records read twice from 2024-01-01 23:00 UTC onward" in text
+    assert "live traffic begins with records from 2024-01-01 23:00 UTC, some read twice" in text
     assert (
         "s3://live/counts, after batch 23, 12 partitions, live at batch 31, 12 records behind"
     ) in text

@@ -36,7 +36,7 @@ def test_what_does_not_match_is_published_only_when_a_person_says_so(
     assert runs.run().status == 3, "running it again is no approval"
     assert runs.command("sample", "january", "--output", "json").document == []
     shown = runs.command("sample", "january").out
-    assert "counts: 0 rows staged for lake.raw.counts" in shown
+    assert "counts: 0 rows of the result staged for lake.raw.counts" in shown
     refused = runs.command("sample", "january", "--of", "sums")
     assert (refused.status, refused.err) == (
         2,

@@ -465,8 +465,8 @@ def test_columns_that_have_another_name_in_files_are_refused(lake: Catalog, plac
     table = make_table(lake, columns=named)
     assert problems(place) == [
         "spec.outputs[0].table: column user-id of lake.raw.out is called user_x2Did in data"
-        " files, and publish mode Export copies data files unchanged; rename the column with only"
-        " letters, digits and _, or publish to the table"
+        " files, and publish mode Export copies data files unchanged; rename the column to a name"
+        " of letters, digits and _, or publish to the table"
     ]
     rows = rows_of(FIRST, "backfill").append_column("user-id", [[7, 8]])
     stage_rows(table, 0, rows)

@@ -274,8 +274,9 @@ def undo(
     ] = True,
     output: ChangeOption = Output.TEXT,
 ) -> None:
-    """Undo what a Backfill has published, unless others have changed the same rows since. Requires
-    permission to create BackfillDecisions. If it cannot be undone, the exit status is 1 and the
+    """Undo what a Backfill has published, unless others have changed the same rows since.
+
+    Requires permission to create BackfillDecisions. Exit status 1 means that it was not undone; the
     message says why.
     """
     from backfill.cli.cluster.decision_commands import undo_one

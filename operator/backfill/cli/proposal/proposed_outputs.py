@@ -125,7 +125,7 @@ def _table_of_query(query: SurveyedQuery, lake: Lake) -> Chosen[str]:
         if (rank := rank_of(each, table)) is not None and not _lacks(query, lake.columns(table))
     )
     best = list(dict.fromkeys(table for rank, table in ranked if rank == ranked[0][0]))
-    what = query.name or query.table or "a query without a name"
+    what = query.name or query.table or query.topic or "a query without a name"
     if len(best) == 1:
         return Chosen(
             best[0], (f"The table matches the name of {what}, and has all columns of its result.",)

@@ -106,7 +106,7 @@ def _drain(
             longest = max(longest, ahead)
             why.append(
                 f"Rows that results of {query.query} depend on may arrive up to {_seconds(ahead)}"
-                " later, including the watermark delay."
+                " after these results, including the watermark delay."
             )
     late = _greatest([each.most_us for each in lags.values()], todo)
     if late > longest * _SECOND_US:
@@ -186,7 +186,8 @@ def _of_a_stream(query: ExplainedQuery, side: str) -> str:
     why = f", because {query.execution_reason}" if query.execution_reason else ""
     return (
         f"How much input is needed {side} the window cannot be computed for {query.query}, which"
-        f" runs as Streaming{why}. Set it to the time span that the query's state covers."
+        f" runs in Streaming execution{why}. Set {'warmUp' if side == 'before' else 'drain'} to the"
+        " time span that the query's state covers."
     )
 
 

@@ -103,8 +103,13 @@ def _exited(ended: Manifest, pod: Manifest) -> DriverState:
     reason = ended.get("reason") or "Error"
     message = ended.get("message") or (pod["status"].get("message") or "")
     if reason == _OUT_OF_MEMORY:
-        limit = f"its driver exceeded the memory limit of its pod ({_memory_limit(pod)})"
-        message = f"{limit}; raise spec.overrides.driver.memory or memoryOverhead"
+        limit = _memory_limit(pod)
+        needed = (
+            "its driver ran out of memory, although its container has no limit"
+            if limit is None
+            else f"its driver exceeded the memory limit of its pod ({limit})"
+        )
+        message = f"{needed}; raise spec.overrides.driver.memory or memoryOverhead"
     elif pod["status"].get("reason"):
         reason = pod["status"]["reason"]  # such as Evicted
     since = _time(ended.get("finishedAt"))
@@ -161,18 +166,15 @@ def _init_failure(status: Manifest) -> str:
     return ""
 
 
-def _memory_limit(pod: Manifest) -> str:
+def _memory_limit(pod: Manifest) -> str | None:
     containers = (pod.get("spec") or {}).get("containers") or []
     name = container_name("driver")
     container = next(
         (each for each in containers if each.get("name") == name),
         containers[0] if containers else {},
     )
-    return str(
-        ((container.get("resources") or {}).get("limits") or {}).get(
-            "memory", "no limit of its own"
-        )
-    )
+    limit = ((container.get("resources") or {}).get("limits") or {}).get("memory")
+    return None if limit is None else str(limit)
 
 
 def _time(value: Any) -> datetime | None:

@@ -52,7 +52,7 @@ def _without_driver(observed: Observed, draft: Draft) -> Next | None:
         _SUCCEEDED,
         "Unknown",
         Reason.REMOVING,
-        "stopping the driver, then removing branches, plans and checkpoints",
+        "stopping the driver, then removing everything except published results",
     )
     return Next(actions=(KillDriver(attempt.number),), requeue_seconds=LOOK_SECONDS)
 
@@ -61,7 +61,7 @@ def _discard(observed: Observed, draft: Draft) -> Next:
     state, job = observed.job, DiscardJob.of(observed.backfill)
     if draft.status.retry is None or draft.status.retry.job != "discard":
         draft.condition(
-            _SUCCEEDED, "Unknown", Reason.REMOVING, "removing branches, plans and checkpoints"
+            _SUCCEEDED, "Unknown", Reason.REMOVING, "removing everything except published results"
         )
         say_wait(observed, draft, job, _SUCCEEDED)
     if (

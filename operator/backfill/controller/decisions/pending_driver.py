@@ -66,7 +66,8 @@ _CONTAINER = Wait(
     needs_person=True,
 )
 _QUEUED = Wait(
-    "the SparkApplication is held back, for example by a queue that has not admitted it yet",
+    "the SparkApplication or its driver pod is held back, for example by a queue that has not"
+    " admitted it yet",
     None,
     "Check the queue.",
 )

@@ -120,7 +120,7 @@ def _gap(source: SourceTotals, header: PlanHeader) -> Iterator[str]:
         stretch = f"[{format_time(from_us(first))}, {format_time(from_us(last))})"
         yield (
             f"source {source.name} has no rows in {stretch}: Replace deletes existing results that"
-            " depend on such rows and writes no new ones"
+            " depend on rows of that time and writes no new ones"
         )
 
 

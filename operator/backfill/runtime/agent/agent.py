@@ -22,7 +22,12 @@ from backfill.api.errors import BadInput, InvalidPlanInput, ResultLost, Unsuppor
 from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
 from backfill.runtime.agent.channel import Channel
 from backfill.runtime.agent.executor_requests import Executors
-from backfill.runtime.queries.failure_causes import cause_of, lasting_cause, started_too_slowly
+from backfill.runtime.queries.failure_causes import (
+    cause_of,
+    lasting_cause,
+    spark_was_stopped,
+    started_too_slowly,
+)
 from backfill.runtime.queries.lost_commits import LostCommits
 from backfill.runtime.queries.run_state import (
     FINISHED,
@@ -104,7 +109,7 @@ class Agent(threading.Thread):
         spec = self._assignment()
         if not self._run.stopping.is_set() and self._controller.gone():
             _log.warning(
-                "no controller has read the reports for a while; stopping after the released steps"
+                "the controller that reads the reports is gone; stopping after the released steps"
             )
             self._run.stopping.set()
         if spec is not None:
@@ -175,7 +180,7 @@ class Agent(threading.Thread):
                 error = query.handle.exception()
             except (Py4JError, OSError) as gone:
                 self._run.end(
-                    failed(f"the connection to Spark was lost: {type(gone).__name__}", gone)
+                    failed(f"the driver lost its connection to Spark: {type(gone).__name__}", gone)
                 )
                 return True
             if not self._started_again(query, error):
@@ -321,6 +326,12 @@ def _outcome_of(query: str, error: Exception | None) -> Outcome:
     if isinstance(error, ResultLost):  # of spans, which commit in this process
         return result_lost(error)
     cause = cause_of(error)
+    if spark_was_stopped(cause):
+        return failed(
+            "Spark in the driver was stopped, for example because its pod was deleted, while the"
+            f" query {query} was running: {cause}",
+            error,
+        )
     lasting = (
         (Reason.INVALID_INPUT, cause)
         if isinstance(error, InvalidPlanInput) and not error.may_pass

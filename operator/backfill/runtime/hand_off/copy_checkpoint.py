@@ -107,8 +107,8 @@ def check_outlives(placement: Placement, plan: str) -> None:
             Problem(
                 "spec.handOff",
                 f"the checkpoint location of the query {placement.name}, {placement.location},"
-                f" overlaps the workspace of this Backfill, {workspace}, whose content is removed"
-                " with the Backfill",
+                f" overlaps directories in the workspace of this Backfill, {workspace}, that are"
+                " removed with the Backfill",
                 "give the query a checkpointLocation outside of the workspace",
             )
         )

@@ -44,7 +44,7 @@ def comparison_with_clock(frame: DataFrame) -> str:
     """
     plan = analyzed(frame)
     if any(map(_has_timers_by_clock, nodes_of(plan))):
-        return "processing-time timers"
+        return "a processing-time timer"
     # below the whole plan: its text leaves out everything beyond the 25th column
     if not plan.containsPattern(clock_pattern(frame.sparkSession)):
         return ""

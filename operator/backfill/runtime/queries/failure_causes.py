@@ -13,6 +13,7 @@ _LASTING = {
 }
 _STATE = re.compile(r"\n\s*SQLSTATE: ")
 _SLOW_START = "Python worker failed to connect back"
+_SPARK_STOPPED = re.compile(r"SparkContext (has been|was) shut ?down|stopped SparkContext")
 _JAVA_CALL = re.compile(r"An error occurred while calling \S+\n: ")
 _JAVA_FRAME = re.compile(r"\n\s+(at .*|\.\.\. \d+ more)")
 
@@ -52,6 +53,13 @@ def started_too_slowly(cause: str) -> bool:
     that of a source, which no property changes. A busy machine may need longer.
     """
     return _SLOW_START in cause
+
+
+def spark_was_stopped(cause: str) -> bool:
+    """Whether a query failed because Spark's JVM was asked to end, as it is if a pod is deleted: it
+    may still report the end of its queries before it is killed.
+    """
+    return _SPARK_STOPPED.search(cause) is not None
 
 
 def lasting_cause(cause: str) -> tuple[Reason, str] | None:

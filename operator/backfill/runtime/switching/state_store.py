@@ -70,7 +70,9 @@ def choose_state_store(
     with _starting:
         wanted, join_format = (spark.conf.get(key, None) for key in (PROVIDER, _JOIN_FORMAT))
     if wanted is not None:
-        return StateStore(f"{_name(wanted)}, as set by the program or the Backfill")
+        return StateStore(
+            f"{_name(wanted)}, as set by the program, the SparkApplication or the Backfill"
+        )
     if join_format not in {None, "1", "2"}:
         return StateStore(f"RocksDB, as required by {_JOIN_FORMAT}", {PROVIDER: ROCKSDB})
     needed, why = _estimate(frame, header)

@@ -877,7 +877,7 @@ def test_a_deletion_tells_what_keeps_it_waiting() -> None:
     waiting = decide(replace(seen, job=held_up))
     assert (
         condition(waiting, ConditionType.SUCCEEDED).message
-        == "removing branches, plans and checkpoints; waiting for the end of pod x"
+        == "removing everything except published results; waiting for the end of pod x"
     )
 
 

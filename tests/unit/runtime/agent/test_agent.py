@@ -471,6 +471,26 @@ def test_a_query_that_fails_ends_the_run_with_its_message_without_the_plan(drive
 
 
 @pytest.mark.parametrize(
+    "cause",
+    [
+        "SparkContext has been shutdown",
+        "Job 3 cancelled because SparkContext was shut down",
+        "Cannot call methods on a stopped SparkContext.",
+    ],
+)
+def test_the_end_of_spark_in_the_driver_is_not_taken_for_a_fault_of_the_query(
+    driver: Driver, cause: str
+) -> None:
+    _fails(driver, FakeQuery, RuntimeError(cause))
+    end = driver.ended()
+    assert (end.phase, end.reason) == ("Failed", "ApplicationFailed"), "another attempt starts"
+    assert end.message == (
+        "Spark in the driver was stopped, for example because its pod was deleted, while the query"
+        f" q was running: {cause}"
+    )
+
+
+@pytest.mark.parametrize(
     ("kind", "reason"),
     [(InvalidPlanInput, "InvalidInput"), (UnsupportedProgram, "UnsupportedProgram")],
 )

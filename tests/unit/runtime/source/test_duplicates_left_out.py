@@ -184,7 +184,7 @@ def test_offsets_that_files_of_several_partitions_lack_are_found(
     check = planned(workspace).sources[0].input
     (note,) = (each for each in check.notes if "lacks" in each)
     assert note == (
-        "in the rows to be read, Kafka partition 0 lacks 109,980 offsets: 90010 to 90014, 90025"
+        "in the rows of the input, Kafka partition 0 lacks 109,980 offsets: 90010 to 90014, 90025"
         " to 199999; these rows are missing from the table, were deleted, or arrived outside the"
         " input range"
     )

@@ -111,7 +111,7 @@ def choosing(tmp_path: Path, header: PlanHeader, monkeypatch: pytest.MonkeyPatch
         "no state": ({"kept": (), "needed": 0}, "", ROCKSDB),
         "what the program sets": (
             {"properties": {PROVIDER: "their.own"}},
-            "their.own, as set by the program or the Backfill",
+            "their.own, as set by the program, the SparkApplication or the Backfill",
             "their.own",
         ),
         "a join's format that only RocksDB has": (

@@ -18,8 +18,7 @@ _HOST = ("hostNetwork", "hostPID", "hostIPC")
 _LIMIT_RANGE = ("usage per Container", "usage per Pod", "max limit to request ratio")
 _ADVICE = {
     POD_SECURITY: (
-        "change the fields listed above in the driver of the SparkApplication, or in"
-        " overrides.driver"
+        "change these fields in the driver of the SparkApplication, or in overrides.driver"
     ),
     QUOTA: "raise the ResourceQuota, or lower spec.planning.resources",
     "must specify": "give every container of the driver's template requests and limits",
