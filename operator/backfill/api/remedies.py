@@ -28,8 +28,8 @@ REMEDIES: Final[Mapping[Reason, Remedy]] = MappingProxyType(
     {
         Reason.INVALID_INPUT: Remedy(
             "Correct the problem above. If you change the spec, the Backfill is retried at once;"
-            " after any other correction, set spec.retryNonce to a new value ({retry} does this). If"
-            " the field can no longer be changed, create a new Backfill."
+            " after any other correction, set spec.retryNonce to a new value ({retry} does this)."
+            " If the field can no longer be changed, create a new Backfill."
         ),
         Reason.PLANNING_FAILED: Remedy(
             f"Fix the problem above, {_RETRY}. If the plan itself is lost, delete this Backfill and"
