@@ -29,6 +29,12 @@ CompareCount = Annotated[int, Field(ge=0, le=10**15)]
 """Bounded, because it is reported by a tenant's driver, and calculated with."""
 
 
+def execution_in_words(execution: HowRun, reason: str) -> str:
+    """How a query is run and, if as a stream that could have been batch jobs, why."""
+    because = f", because {reason}" if execution == "Streaming" and reason else ""
+    return f"runs in {execution} execution{because}"
+
+
 ResultId = Annotated[str, Field(max_length=16, pattern="^[0-9a-f]{16}$")]
 MOST_DECISION_REASON: Final = 1024
 """Characters of the reason of a decision."""

@@ -7,6 +7,7 @@ from rich.table import Table
 
 from backfill.api.backfill import Backfill
 from backfill.api.spark_application import Application
+from backfill.api.status import execution_in_words
 from backfill.cli.ask_driver import ask, check_answered
 from backfill.cli.text import seconds
 from backfill.controller.decisions.execution_messages import too_short
@@ -60,8 +61,8 @@ def render_queries(
         reads = (f"{source} ({', '.join(columns)})" for source, columns in query.reads.items())
         _say(console, f"  {query.query} reads {', '.join(reads)}")
         if query.execution_reason:
-            why = f"runs in Streaming execution, because {query.execution_reason}"
-            _say(console, f"  {query.query} {why}")
+            how = execution_in_words(query.execution, query.execution_reason)
+            _say(console, f"  {query.query} {how}")
         if query.output_mode is not None:
             _say(console, f"  the result of {query.query} is {_kept(backfill, query)}")
         for warning in warnings(backfill, query):

@@ -19,6 +19,7 @@ from backfill.api.status import (
     ExportStatus,
     OutputStatus,
     Verdict,
+    execution_in_words,
 )
 from backfill.cli.backfill_view import View, in_order
 from backfill.cli.exit_status import SUCCEEDED
@@ -215,15 +216,9 @@ def _offsets(source: HandedOverSource) -> str:
 
 
 def _how_run(output: OutputStatus) -> str:
-    match output.execution:
-        case "Batch":
-            return "; runs in Batch execution"
-        case "Streaming" if output.execution_reason:
-            return f"; runs in Streaming execution, because {output.execution_reason}"
-        case "Streaming":
-            return "; runs in Streaming execution"
-        case None:
-            return ""
+    if output.execution is None:
+        return ""
+    return f"; {execution_in_words(output.execution, output.execution_reason)}"
 
 
 def _conditions(view: View) -> RenderableType:

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from backfill.api.quantities import count, format_duration
 from backfill.api.spec import Ordering
+from backfill.api.status import execution_in_words
 from backfill.cli.proposal.proposed import Chosen, Proposal, ProposedSource
 from backfill.planning.lateness_sample import ArrivalLags
 from backfill.protocol.explanation import ExplainedQuery
@@ -183,11 +184,11 @@ def _unknown(side: str, what: str) -> str:
 
 
 def _of_a_stream(query: ExplainedQuery, side: str) -> str:
-    why = f", because {query.execution_reason}" if query.execution_reason else ""
+    how = execution_in_words(query.execution, query.execution_reason)
     return (
         f"How much input is needed {side} the window cannot be computed for {query.query}, which"
-        f" runs in Streaming execution{why}. Set {'warmUp' if side == 'before' else 'drain'} to the"
-        " time span that the query's state covers."
+        f" {how}. Set {'warmUp' if side == 'before' else 'drain'} to the time span that the query's"
+        " state covers."
     )
 
 

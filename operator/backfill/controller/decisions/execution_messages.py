@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from backfill.api.quantities import format_duration
 from backfill.api.spec import Window
-from backfill.api.status import OutputStatus
+from backfill.api.status import OutputStatus, execution_in_words
 
 
 def how_run(output: OutputStatus, window: Window) -> str:
@@ -15,18 +15,11 @@ def how_run(output: OutputStatus, window: Window) -> str:
     """
     if output.execution is None:
         return ""
+    how = execution_in_words(output.execution, output.execution_reason)
     if output.execution == "Batch":
         return "; ".join(
-            [
-                "runs in Batch execution",
-                *too_short(output.look_back_seconds, output.look_ahead_seconds, window),
-            ]
+            [how, *too_short(output.look_back_seconds, output.look_ahead_seconds, window)]
         )
-    how = (
-        f"runs in Streaming execution, because {output.execution_reason}"
-        if output.execution_reason
-        else "runs in Streaming execution"
-    )
     if output.output_mode == "update":
         how += (
             "; until the last step is committed, the branch also contains older rows with the"

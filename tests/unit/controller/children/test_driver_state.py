@@ -176,3 +176,19 @@ def test_apaches_child_is_over_and_says_how(summary: str) -> None:
         status = {"currentState": current, "stateTransitionHistory": {"9": end, "10": released}}
         state = Apache().state({"metadata": {}, "status": status})
         assert (state.phase, state.reason, state.message) == ("Over", summary, "so")
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"memory": "2Gi"}, "its driver exceeded the memory limit of its pod (2Gi)"),
+        ({}, "its driver ran out of memory, although its container has no limit"),
+    ],
+)
+def test_a_driver_that_was_killed_for_memory_says_what_it_was_allowed(
+    limits: Manifest, message: str
+) -> None:
+    driver = pod("Failed", ended(137, reason="OOMKilled"))
+    container = {"name": "spark-kubernetes-driver", "resources": {"limits": limits}}
+    state = driver_state(RUNNING, {**driver, "spec": {"containers": [container]}})
+    assert state.message == f"{message}; raise spec.overrides.driver.memory or memoryOverhead"
