@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 
 from backfill.api.conditions import Reason
 from backfill.api.errors import BadInput, InvalidPlanInput, ResultLost, UnsupportedProgram
@@ -179,9 +179,7 @@ class Agent(threading.Thread):
                     continue
                 error = query.handle.exception()
             except (Py4JError, OSError) as gone:
-                self._run.end(
-                    failed(f"the driver lost its connection to Spark: {type(gone).__name__}", gone)
-                )
+                self._run.end(_connection_lost(gone))
                 return True
             if not self._started_again(query, error):
                 self._run.end(_outcome_of(query.name, error))
@@ -321,6 +319,8 @@ def _outcome_of(query: str, error: Exception | None) -> Outcome:
     """The outcome of a run in which a query has ended by itself."""
     if error is None:
         return failed(f"the query {query} was stopped from outside")
+    if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
+        return _connection_lost(error)  # spans, which this process runs, are the first to notice
     if isinstance(error, UnsupportedProgram):
         return unsupported(error)
     if isinstance(error, ResultLost):  # of spans, which commit in this process
@@ -342,6 +342,10 @@ def _outcome_of(query: str, error: Exception | None) -> Outcome:
         if lasting is None
         else failed_for_good(*lasting, error)
     )
+
+
+def _connection_lost(error: Exception) -> Outcome:
+    return failed(f"the driver lost its connection to Spark: {type(error).__name__}", error)
 
 
 class _ControllerWatch:

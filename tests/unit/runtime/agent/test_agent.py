@@ -490,6 +490,16 @@ def test_the_end_of_spark_in_the_driver_is_not_taken_for_a_fault_of_the_query(
     )
 
 
+def test_spans_that_find_spark_gone_do_not_blame_the_query(driver: Driver) -> None:
+    _fails(driver, FakeQuery, Py4JNetworkError("Error while sending or receiving"))
+    end = driver.ended()
+    assert (end.phase, end.reason, end.message) == (
+        "Failed",
+        "ApplicationFailed",
+        "the driver lost its connection to Spark: Py4JNetworkError",
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [(InvalidPlanInput, "InvalidInput"), (UnsupportedProgram, "UnsupportedProgram")],
