@@ -16,7 +16,7 @@ from backfill.api.field_types import (
     NAME_PATTERN,
     TABLE_NAME_PATTERN,
 )
-from backfill.api.output import PERCENTAGE_PATTERN
+from backfill.api.output import PERCENTAGE_PATTERN, TOLERANCE_PATTERN
 from backfill.api.pods import MEMORY_PATTERN
 from backfill.api.workspace_locations import LOCATION_FORM, LOCATION_PATTERN
 
@@ -35,6 +35,7 @@ _FORMS = {
     MEMORY_PATTERN: "use Spark's notation, for example 4g",
     LOCATION_PATTERN: LOCATION_FORM,
     PERCENTAGE_PATTERN: 'write a percentage from 0 to 100, for example "99.9"',
+    TOLERANCE_PATTERN: 'use a number, for example "0.01", or a duration, for example 5s',
 }
 _SHOWN_CHARACTERS = 60
 _PLAIN_KEY = re.compile(r"[\w-]+", re.ASCII)

@@ -177,6 +177,11 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
             'spec.sources[0].table: "raw.impressions" does not have the required format; '
             "write it as catalog.namespace.table, with a catalog name of ASCII letters and digits",
         ),
+        "a tolerance that is no number": (
+            {"outputs__0__validate": {"tolerance": {"views": "some"}}},
+            'spec.outputs[0].validate.tolerance.views: "some" does not have the required format; '
+            'use a number, for example "0.01", or a duration, for example 5s',
+        ),
         "a comparison with a reference that is not named": (
             {"outputs__0__validate": {"against": "Reference"}},
             "spec.outputs[0].validate: reference is required with against: Reference, and not"
