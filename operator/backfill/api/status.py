@@ -31,8 +31,9 @@ CompareCount = Annotated[int, Field(ge=0, le=10**15)]
 
 def execution_in_words(execution: HowRun, reason: str) -> str:
     """How a query is run and, if as a stream that could have been batch jobs, why."""
-    because = f", because {reason}" if execution == "Streaming" and reason else ""
-    return f"runs in {execution} execution{because}"
+    if execution == "Streaming" and reason:
+        return f"runs in Streaming execution, because {reason}"
+    return f"runs in {execution} execution"
 
 
 ResultId = Annotated[str, Field(max_length=16, pattern="^[0-9a-f]{16}$")]
