@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 from backfill.api.errors import BadInput, Problem
 
 RULE: Final = (
-    "[bold]kubectl backfill[/bold] always works on a cluster. [bold]backfill[/bold] works on this"
+    "**kubectl backfill** always works on a cluster. **backfill** works on this"
     " machine; with --context or --kubeconfig it works on that cluster."
 )
 DEFAULT_STATE: Final = Path(".backfill")

@@ -155,7 +155,7 @@ app = typer.Typer(
         "Run a streaming application again on its history: in order, aligned, exactly"
         f" once.\n\n{RULE}"
     ),
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

@@ -103,7 +103,7 @@ app = typer.Typer(
         "Exit status: 0 succeeded, 1 failed, 2 bad input, 3 waiting for a person. This is the"
         " result of the command itself or, with --watch, of the Backfill."
     ),
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     no_args_is_help=True,
     add_completion=False,  # kubectl has its own: cli/completion.py
     pretty_exceptions_enable=False,
