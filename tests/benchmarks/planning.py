@@ -3,6 +3,9 @@
 The table has a week of history partitioned by hour, twenty columns with bounds and manifests of
 2,500 entries, as a streaming writer leaves them after its manifests were rewritten. Its data files
 do not exist: planning must not open them.
+
+With ``--strays`` the table has a day of history in files that exist, each with a row of 1970 and
+one of 2099: planning has to open them, since by their bounds every step would read all of them.
 """
 
 import argparse
@@ -19,6 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
+import pyarrow as pa
 from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -42,6 +46,8 @@ ENTRIES_PER_MANIFEST = 2_500
 COLUMNS = 20
 SNAPSHOT = 1
 ROWS = 400_000
+STRAY_ROWS = 1_000
+YEAR_2099_US = 4_070_908_800_000_000
 FILE_BYTES = 32 * 2**20
 
 SCHEMA = Schema(
@@ -114,6 +120,25 @@ def generate(directory: Path, files: int) -> None:
     (directory / "done").touch()
 
 
+def generate_with_strays(directory: Path, files: int) -> None:
+    """Makes the table with rows far from all others, unless it is there."""
+    if (directory / "done").exists():
+        return
+    (directory / "warehouse").mkdir(parents=True, exist_ok=True)
+    catalog = sqlite_catalog(directory)
+    catalog.create_namespace("bench")
+    times = pa.timestamp("us", "UTC")
+    schema = pa.schema([("ingested_at", times), ("id", pa.int64())])
+    table = catalog.create_table("bench.events", schema)
+    length = 24 * HOUR_US // files
+    for number in range(files):
+        first = START_US + number * length
+        moments = [0, *range(first, first + length, length // STRAY_ROWS), YEAR_2099_US]
+        columns = [pa.array(moments, times), pa.array(range(len(moments)), pa.int64())]
+        table.append(pa.table(columns, schema=schema))
+    (directory / "done").touch()
+
+
 def measure(directory: Path) -> None:
     """Plans the whole table and prints what it took. Runs in a process of its own, so that its
     memory is its own.
@@ -146,6 +171,8 @@ def measure(directory: Path) -> None:
                 "seconds": round(seconds, 2),
                 "peak_mib": round((own + children) / 1024),
                 "steps": header.steps,
+                "splits": sum(source.splits for source in header.sources),
+                "rows": header.rows,
             }
         )
     )
@@ -160,13 +187,15 @@ def main() -> None:
         type=Path,
         default=Path(tempfile.gettempdir()) / "backfill-planning-benchmark",
     )
+    parser.add_argument("--strays", action="store_true", help="rows of 1970 and 2099 in each file")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    directory = arguments.directory / str(arguments.files)
+    kind = "-with-strays" if arguments.strays else ""
+    directory = arguments.directory / f"{arguments.files}{kind}"
     if arguments.measure:
         measure(directory)
         return
-    generate(directory, arguments.files)
+    (generate_with_strays if arguments.strays else generate)(directory, arguments.files)
     properties = {
         f"PYICEBERG_CATALOG__LAKE__{key.upper()}": value
         for key, value in catalog_properties(directory).items()
@@ -179,6 +208,7 @@ def main() -> None:
         "--directory",
         str(arguments.directory),
         "--measure",
+        *(["--strays"] if arguments.strays else []),
     ]
     raise SystemExit(subprocess.run(command, env=os.environ | properties, check=False).returncode)
 

@@ -8,7 +8,7 @@ from backfill.api.catalog_properties import catalog_variables
 from backfill.api.errors import Problem
 from backfill.api.manifests.problems import did_you_mean
 from backfill.iceberg.allowed_local_files import OutOfReach, limited
-from backfill.iceberg.library_errors import reason
+from backfill.iceberg.library_errors import reason, says_later
 
 _NEED_URI = (None, "rest", "hive", "sql")
 _INFERRED = ("http", "thrift", "sqlite", "postgresql")
@@ -23,16 +23,22 @@ def catalog_problem(name: str, field: str, error: Exception) -> Problem:
     """
     properties = _properties(name)
     if not properties:
-        return Problem(
-            field, f"catalog {name} cannot be opened: it has no properties", _correct(name, "uri")
-        )
+        message = f"catalog {name} cannot be opened: it has no properties"
+        meant = did_you_mean(name, _configured()) if not limited() else ""
+        return Problem(field, message, "; ".join(filter(None, (meant, _correct(name, "uri")))))
     wrong = _wrong_property(properties, error)
     if wrong is not None:
         key, what, fix = wrong
         message = f"catalog {name} cannot be opened: its property {key} {what}"
         return Problem("", message, "; ".join(filter(None, (fix, _correct(name, key)))))
     message = f"catalog {name} cannot be opened{_at(properties)}: {reason(error)}"
-    return Problem("", message, _correct(name, "uri"), may_pass=not lasts(error))
+    return Problem(
+        "",
+        message,
+        _correct(name, "uri"),
+        may_pass=not lasts(error),
+        unavailable=says_later(error),
+    )
 
 
 def lasts(error: Exception) -> bool:
@@ -51,6 +57,14 @@ def _properties(name: str) -> dict[str, str]:
     from backfill.iceberg.catalogs import catalog_properties
 
     return {key: str(value) for key, value in catalog_properties(name).items()}
+
+
+def _configured() -> list[str]:
+    """The names of the catalogs in PyIceberg's own configuration."""
+    from pyiceberg.utils.config import Config
+
+    known = Config().config.get("catalog")
+    return list(known) if isinstance(known, dict) else []
 
 
 def _wrong_property(properties: dict[str, str], error: Exception) -> tuple[str, str, str] | None:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as is_a
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import (
@@ -22,6 +24,8 @@ from pyiceberg.types import (
     DoubleType,
     FixedType,
     FloatType,
+    GeographyType,
+    GeometryType,
     IcebergType,
     IntegerType,
     ListType,
@@ -35,6 +39,7 @@ from pyiceberg.types import (
     TimestamptzNanoType,
     TimestamptzType,
     TimeType,
+    UnknownType,
     UUIDType,
 )
 
@@ -88,6 +93,28 @@ def path_to(columns: Columns, field_id: int) -> tuple[WrittenField, ...] | None:
     return None
 
 
+def part_of(column: pa.Array, names: Iterable[str]) -> pa.Array:
+    """What names lead to within a column: fields of structs, and values of maps by their keys. It
+    is null where a struct or map above it is, and where a map lacks the key.
+    """
+    for name in names:
+        column = (
+            _value_at(column, name) if is_a.is_map(column.type) else pc.struct_field(column, [name])
+        )
+    return column
+
+
+def _value_at(maps: pa.MapArray, key: str) -> pa.Array:
+    """The value of each map at a key; of several, the first, as in Spark."""
+    offsets = maps.offsets.to_numpy()
+    begin = int(offsets[0])
+    keys = maps.keys.slice(begin, int(offsets[-1]) - begin).cast(pa.string())
+    same = np.flatnonzero(pc.equal(keys, key).to_numpy(zero_copy_only=False)) + begin
+    first = np.append(same, offsets[-1])[np.searchsorted(same, offsets[:-1])]
+    there = (first < offsets[1:]) & maps.is_valid().to_numpy(zero_copy_only=False)
+    return maps.items.take(pa.array(first, mask=~there))
+
+
 def names_of(columns: Columns, field_ids: Container[int]) -> list[str]:
     """The columns that are one of these fields, or contain it."""
     return [
@@ -95,6 +122,44 @@ def names_of(columns: Columns, field_ids: Container[int]) -> list[str]:
         for field_id, written in columns.items()
         if _holds(field_id, written, field_ids)
     ]
+
+
+def without_ids(
+    fields: Iterable[NestedField], written: Sequence[pa.Field], parent: str = ""
+) -> Iterator[str]:
+    """Fields of a table that a file seems to have, but without their field ids: a phrase for each.
+
+    Read by ids alone, they would be null. ``written`` are the fields of a file that has ids.
+    """
+    known = {_id_of(field): field for field in written}
+    nameless = {field.name for field in written if _id_of(field) is None}
+    for field in fields:
+        name, found = f"{parent}{field.name}", known.get(field.field_id)
+        if found is not None:
+            yield from _without_ids_below(field.field_type, found.type, name)
+        elif field.name in nameless or (parent and nameless and len(known) == 1):
+            yield f"has no field id for column {name}"
+
+
+def _without_ids_below(wanted: IcebergType, kind: pa.DataType, name: str) -> Iterator[str]:
+    match wanted:
+        case StructType() if is_a.is_struct(kind):
+            yield from without_ids(wanted.fields, list(kind), f"{name}.")
+        case ListType() if _is_list(kind):
+            yield from _without_ids_below(wanted.element_type, kind.value_type, f"{name}.element")
+        case MapType() if is_a.is_map(kind):
+            yield from _without_ids_below(wanted.key_type, kind.key_type, f"{name}.key")
+            yield from _without_ids_below(wanted.value_type, kind.item_type, f"{name}.value")
+
+
+def names_without_ids(written: Iterable[pa.Field], parent: str = "") -> Iterator[str]:
+    """The columns of a file, and the fields of its structs, that have no field id."""
+    for field in written:
+        name = f"{parent}{field.name}"
+        if _id_of(field) is None:
+            yield name
+        if is_a.is_struct(field.type):
+            yield from names_without_ids(field.type, f"{name}.")
 
 
 def misfits(
@@ -186,6 +251,9 @@ _FITS: Mapping[type[IcebergType], Callable[[Any, Any], bool]] = {
     FixedType: lambda kind, wanted: _has_bytes(kind, len(wanted)),
     StringType: _is_text_or_bytes,
     BinaryType: _is_text_or_bytes,
+    GeometryType: _is_text_or_bytes,
+    GeographyType: _is_text_or_bytes,
+    UnknownType: lambda kind, wanted: True,  # it is null, whatever is there
 }
 """Whether a type in a file can be read as one of the table."""
 
@@ -223,6 +291,8 @@ def _fields(
 
 def _written(field: pa.Field, leaf: int, mapping: Sequence[MappedField] | None) -> WrittenField:
     kind = field.type.value_type if is_a.is_dictionary(field.type) else field.type
+    if isinstance(kind, pa.BaseExtensionType) and not isinstance(kind, pa.UuidType):
+        kind = kind.storage_type  # such as JSON in a string
     parts: dict[int, WrittenField] = {}
     if is_a.is_struct(kind):
         parts = _fields(kind, leaf, mapping)

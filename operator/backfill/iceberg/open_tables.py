@@ -3,20 +3,31 @@
 import difflib
 from collections.abc import Mapping
 
+from pydantic import ValidationError as PydanticError
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     NoSuchIcebergTableError,
     NoSuchNamespaceError,
     NoSuchTableError,
 )
+from pyiceberg.exceptions import ValidationError as MetadataError
 from pyiceberg.table import Table
 
-from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.api.errors import InvalidPlanInput, Problem, first_line
 from backfill.api.workspace_locations import is_below
+from backfill.iceberg.allowed_local_files import limited
 from backfill.iceberg.catalog_problems import catalog_problem, lasts
 from backfill.iceberg.catalogs import open_catalog
-from backfill.iceberg.library_errors import reason
+from backfill.iceberg.library_errors import reason, says_later
 from backfill.iceberg.table_locations import ambiguous_locations
+from backfill.iceberg.unavailable_catalogs import answered
+
+_AWAY_SECONDS = 30.0
+"""How long a catalog may answer that it is not available before that is a problem."""
+
+_METADATA_PARTS = frozenset(
+    ("schemas", "schema", "partition-specs", "partition-spec", "sort-orders", "snapshots")
+)
 
 
 class Catalogs:
@@ -35,7 +46,7 @@ class Catalogs:
         catalog_name, _, identifier = name.partition(".")
         catalog = self._catalog(catalog_name, field)
         try:
-            table = catalog.load_table(identifier)
+            table = answered(lambda: catalog.load_table(identifier), _AWAY_SECONDS, says_later)
         except NoSuchIcebergTableError as error:
             raise InvalidPlanInput(
                 Problem(field, f"{name} is not an Iceberg table", "use an Iceberg table")
@@ -43,12 +54,17 @@ class Catalogs:
         except (NoSuchTableError, NoSuchNamespaceError):
             raise InvalidPlanInput(_missing_table(catalog, name, identifier, field)) from None
         except Exception as error:  # catalogs raise whatever their client libraries raise
+            if why := _unsupported(error):
+                fix = "read a table without it, such as a copy in which it was dropped or rewritten"
+                message = f"table {name} has metadata that PyIceberg does not support: {why}"
+                raise InvalidPlanInput(Problem(field, message, fix)) from error
             raise InvalidPlanInput(
                 Problem(
                     field,
                     f"table {name} cannot be loaded: {reason(error)}",
                     "check the catalog and its credentials",
                     may_pass=not lasts(error),
+                    unavailable=says_later(error),
                 )
             ) from error
         if catalog.supports_server_side_planning():
@@ -67,7 +83,7 @@ class Catalogs:
     def _catalog(self, name: str, field: str) -> Catalog:
         if name not in self._opened:
             try:
-                self._opened[name] = open_catalog(name)
+                self._opened[name] = answered(lambda: open_catalog(name), _AWAY_SECONDS, says_later)
             except Exception as error:
                 raise InvalidPlanInput(catalog_problem(name, field, error)) from error
         return self._opened[name]
@@ -83,10 +99,30 @@ def is_same(one: Table, other: Table) -> bool:
 
 def near(wrong: str, names: Mapping[str, object] | list[str]) -> str:
     """A fix that names what was probably meant."""
-    matches = difflib.get_close_matches(wrong, list(names), n=3, cutoff=0.5)
-    if matches:
-        return f"did you mean {' or '.join(matches)}?"
+    by_lower_case = {name.lower(): name for name in names}
+    found = difflib.get_close_matches(wrong.lower(), by_lower_case, n=3, cutoff=0.5)
+    if found:
+        return f"did you mean {' or '.join(by_lower_case[each] for each in found)}?"
     return f"available: {', '.join(sorted(names)[:20])}" if names else ""
+
+
+def _unsupported(error: Exception) -> str:
+    """What PyIceberg does not support in the metadata of a table, and where; empty for errors of
+    another kind.
+    """
+    cause = error if isinstance(error, PydanticError) else error.__cause__
+    if isinstance(cause, PydanticError):
+        for each in cause.errors(include_url=False, include_input=False):
+            place = ".".join(map(str, each["loc"]))
+            if each["loc"][-1:] == ("manifest-list",) and each["type"] == "missing":
+                return f"{place.rpartition('.')[0]} lists its manifests inline (format version 1)"
+            if limited():  # the rest quotes what a server has answered
+                continue
+            if _METADATA_PARTS.intersection(each["loc"]):
+                return f"{place}: {each['msg'].removeprefix('Value error, ')}"
+    elif isinstance(error, MetadataError) and not limited():
+        return first_line(error)
+    return ""
 
 
 def _missing_table(catalog: Catalog, name: str, identifier: str, field: str) -> Problem:

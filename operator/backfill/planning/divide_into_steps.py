@@ -16,7 +16,7 @@ from backfill.planning.ordering_policies import check_promises, step_limits
 from backfill.planning.pieces import Pieces, ReadRange, join, row_groups, whole_files, worth_opening
 from backfill.planning.plan import PlanHeader, PlanInputs, SourceTotals
 from backfill.planning.plan_proof import prove
-from backfill.planning.source_files import SourceFiles
+from backfill.planning.source_files import Int64s
 from backfill.planning.source_metadata import ReadSources
 from backfill.planning.splits import (
     Opener,
@@ -28,6 +28,7 @@ from backfill.planning.splits import (
     without_empty_steps,
 )
 from backfill.planning.step_boundaries import MAX_STEPS, StepLimits, TooManyStepsError, make_steps
+from backfill.planning.stretches import with_stretches
 from backfill.planning.strict_order import check_disorder, place_strictly, with_offsets
 
 
@@ -42,19 +43,22 @@ def lay_out(read: ReadSources, inputs: PlanInputs) -> tuple[PlanHeader, pa.Table
     span = ReadRange(inputs.read_start_us, inputs.read_end_us)
     opener = Opener(read.files, read.fields, span)
     limits = step_limits(inputs)
-    pieces = _pieces(opener, limits)
+    pieces, notes = with_stretches(_pieces(opener, limits), opener, limits)
     steps = _steps(pieces, limits)
     if inputs.policy is OrderingPolicy.STRICT:
         strict = place_strictly(read.files, read.fields, steps, span)
         parts = strict.parts
     else:
-        strict, parts = None, place(opener.open_astride(pieces, steps), steps)
-    del pieces
+        strict, pieces = None, opener.open_astride(pieces, steps)
+        parts = place(pieces, steps)
+    counted = pieces if strict is None else parts.pieces  # a slice's rows are an estimate
+    rows = np.bincount(counted.source, counted.rows, len(read.files)).astype(np.int64)
+    del pieces, counted
     if not len(parts.pieces):
         raise _nothing_in_row_groups(read, inputs)
     parts, steps, used = without_empty_steps(parts, steps)
     parts, share = share_between_tasks(parts, opener, inputs.parallelism)
-    totals = _totals(parts, len(steps.starts), read)
+    totals = _totals(parts, len(steps.starts), read, rows)
     splits = build_splits(parts, share, steps, span, read.files)
     if strict is not None:
         splits = with_offsets(splits, strict, read.files, used)
@@ -70,7 +74,7 @@ def lay_out(read: ReadSources, inputs: PlanInputs) -> tuple[PlanHeader, pa.Table
         step_ends_us=ends,
         sources=_with_splits(totals, splits),
         proof=proof,
-        warnings=tuple(read.warnings),
+        warnings=(*read.warnings, *notes),
     )
     return header, splits
 
@@ -118,24 +122,25 @@ def _nothing_in_row_groups(read: ReadSources, inputs: PlanInputs) -> InvalidPlan
     return InvalidPlanInput(Problem("spec.window", message, "check window and timestampUnit"))
 
 
-def _totals(parts: StepPieces, steps: int, read: ReadSources) -> list[SourceTotals]:
+def _totals(parts: StepPieces, steps: int, read: ReadSources, rows: Int64s) -> list[SourceTotals]:
     return [
-        _source_totals(parts, steps, number, files, read) for number, files in enumerate(read.files)
+        _source_totals(parts, steps, number, int(rows[number]), read)
+        for number in range(len(read.files))
     ]
 
 
 def _source_totals(
-    parts: StepPieces, steps: int, number: int, files: SourceFiles, read: ReadSources
+    parts: StepPieces, steps: int, number: int, rows: int, read: ReadSources
 ) -> SourceTotals:
     mine = parts.pieces.source == number
     pieces, step = parts.pieces.take(mine), parts.step[mine]
     placed = np.unique(np.stack([pieces.file, step]), axis=1)
     files_read, steps_of_file = np.unique(placed[0], return_counts=True)
     return SourceTotals(
-        name=files.source.name,
+        name=read.files[number].source.name,
         files=len(files_read),
         splits=0,
-        rows=int(pieces.rows.sum()),
+        rows=rows,
         bytes=int(pieces.bytes.sum()),
         wide_files=int((steps_of_file > 1).sum()),
         files_without_bounds=read.files_without_bounds[number],

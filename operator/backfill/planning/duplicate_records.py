@@ -23,7 +23,7 @@ from pyiceberg.schema import prune_columns
 
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import count
-from backfill.iceberg.library_errors import reason
+from backfill.iceberg.library_errors import reason, says_later
 from backfill.planning.metadata.pinning import PinnedTable
 from backfill.planning.missing_offsets import MARKERS, in_words
 from backfill.planning.partition_files import Gap
@@ -313,7 +313,9 @@ def _rows(table: OpenTable, split: Split, field: str) -> Iterator[_Rows]:
                 yield _Rows(partitions, offsets, positions)
     except (OSError, pa.ArrowException) as error:
         message = f"{split.path} of {table.source.table} cannot be read: {reason(error)}"
-        raise InvalidPlanInput(Problem(f"{field}.table", message)) from error
+        away = says_later(error)
+        problem = Problem(f"{field}.table", message, may_pass=away, unavailable=away)
+        raise InvalidPlanInput(problem) from error
 
 
 def _refuse_many(found: _Duplicates, seen: SeenOffsets, table: PinnedTable) -> None:

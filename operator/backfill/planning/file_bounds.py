@@ -11,8 +11,8 @@ import numpy as np
 
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import count
-from backfill.planning.parquet_footers import RowGroup, Unreadable, read_footers
-from backfill.planning.source_files import UNKNOWN, SourceFiles
+from backfill.planning.parquet_footers import Unreadable, read_footers
+from backfill.planning.source_files import UNKNOWN, Int64s, RowGroup, SourceFiles
 
 
 @dataclass
@@ -23,16 +23,25 @@ class _Missing:
     without_statistics: list[str] = field(default_factory=list)
 
 
-def fill_bounds(files: SourceFiles, where: str, start_us: int, end_us: int) -> tuple[int, int]:
-    """Completes the bounds of a source's files, and leaves out files without a row in [start, end).
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What was found while bounds were completed."""
+
+    unbounded: int
+    """Number of files without bounds in the manifest."""
+    without_timestamp: int
+    """Number of rows without a timestamp in files that were left out."""
+    later_us: Int64s
+    """Least timestamps of files that were left out because all of their rows are later."""
+
+
+def fill_bounds(files: SourceFiles, where: str, start_us: int, end_us: int) -> Filled:
+    """Completes the bounds of a source's files, and their numbers of rows where manifests have
+    wrong ones, and leaves out files without a row in [start, end).
 
     Args:
         files: the files of the source, modified in place.
         where: path of the source in the resource.
-
-    Returns:
-        The number of files without bounds in the manifest, and the number of rows without a
-            timestamp in files that were left out.
 
     Raises:
         InvalidPlanInput: files cannot be read, or their timestamps cannot be determined.
@@ -46,21 +55,25 @@ def fill_bounds(files: SourceFiles, where: str, start_us: int, end_us: int) -> t
     ):
         if isinstance(footer, Unreadable):
             missing.unreadable.append(footer)
-        elif all(group.empty for group in footer):
+            continue
+        files.rows[row] = sum(group.rows for group in footer)
+        if all(group.empty for group in footer):
             keep[row] = False
             without_timestamp += sum(group.rows for group in footer)
         elif not _take(files, row, footer):
             missing.without_statistics.append(files.path[row].as_py())
     _refuse(files, where, missing)
+    later_us = files.lower_us[keep & (files.lower_us >= end_us)]
     keep &= (files.lower_us < end_us) & (files.upper_us >= start_us)
     files.keep(keep)
-    return len(unbounded), without_timestamp
+    return Filled(len(unbounded), without_timestamp, later_us)
 
 
 def unreadable_files(
     files: SourceFiles, where: str, unreadable: Sequence[Unreadable]
 ) -> InvalidPlanInput:
     """The error for data files that cannot be opened or parsed."""
+    unavailable = all(each.unavailable for each in unreadable)
     return InvalidPlanInput(
         Problem(
             f"{where}.table",
@@ -69,6 +82,8 @@ def unreadable_files(
             unreadable[0].fix
             or "check the store's credentials and the file; if it is lost, remove it from the table"
             " or choose another snapshot",
+            may_pass=unavailable,
+            unavailable=unavailable,
         )
     )
 
@@ -98,7 +113,7 @@ def _refuse(files: SourceFiles, where: str, missing: _Missing) -> None:
         raise unreadable_files(files, where, missing.unreadable)
     if missing.without_statistics:
         without = missing.without_statistics
-        column, table = files.column.name, files.source.table
+        column, table = files.source.timestamp_column, files.source.table
         lacking = "has" if len(without) == 1 else "have"
         raise InvalidPlanInput(
             Problem(

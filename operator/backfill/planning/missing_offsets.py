@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from backfill.api.quantities import count
-from backfill.planning.partition_files import Continuous, Gap, GapPlace, PartitionFiles
+from backfill.planning.partition_files import Gap, GapPlace, PartitionFiles
 from backfill.planning.source_files import Int64s
 
 OffsetBounds = Int64s
@@ -48,21 +48,8 @@ class Offsets:
 
     gaps: tuple[Gap, ...] = ()
     """Offsets that are missing."""
-    continuous: tuple[Continuous, ...] = ()
-    """The partitions with rows in the range, if none of their offsets is missing."""
     notes: tuple[str, ...] = ()
     """What else they say, and why they do not say more."""
-
-    def show_quiet(self, start_us: int, end_us: int) -> bool:
-        """Whether there were no rows in a stretch without any, by the partitions that have most of
-        the range's rows.
-        """
-        across = (
-            each.rows
-            for each in self.continuous
-            if each.from_us <= start_us and end_us <= each.until_us
-        )
-        return 2 * sum(across) > sum(each.rows for each in self.continuous)
 
 
 def check_offsets(
@@ -123,16 +110,15 @@ def check_offsets(
     if len(places) > _SOME and 2 * len(places) > sum(each.compared for each in found):
         return Offsets(notes=(*notes, _LEFT_OUT))
     places = [each for each in places if each.gap.end - each.gap.start > MARKERS]
-    outside = [each.gap for each in places if not each.is_within(each.gap)]
     within = [each for each in places if each.is_within(each.gap)]
     gaps: list[Gap] = []
     if within:
         longest = sorted(within, key=lambda each: each.gap.start - each.gap.end)
         for place, left in _not_elsewhere(longest[:_MOST_LOOKED_FOR], others()):
-            (gaps if place.is_within(left) else outside).append(left)
+            if place.is_within(left):
+                gaps.append(left)
         gaps.sort(key=lambda gap: (gap.partition, gap.start))
-    continuous = () if gaps else tuple(each.known(outside) for each in found if each.files.size)
-    return Offsets(tuple(gaps), continuous, tuple(notes))
+    return Offsets(tuple(gaps), tuple(notes))
 
 
 def in_words(gaps: tuple[Gap, ...]) -> Iterator[str]:

@@ -1,13 +1,16 @@
-"""Reads Parquet footers for what manifests lack: row groups, and the timestamps in each of them."""
+"""Reads Parquet footers for what manifests lack: row groups, and the timestamps in each of them.
+Where not even footers have it, timestamps are read from the rows.
+"""
 
 import json
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import islice
-from typing import BinaryIO
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import BinaryIO, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import InputStream
@@ -21,39 +24,33 @@ from backfill.iceberg.file_columns import (
     has_field_ids,
     misfits,
     misfits_of,
+    names_without_ids,
+    part_of,
     path_to,
+    without_ids,
 )
-from backfill.iceberg.library_errors import reason
+from backfill.iceberg.library_errors import reason, says_later
 from backfill.iceberg.missing_columns import partition_values
-from backfill.iceberg.timestamp_units import Ticks
+from backfill.iceberg.timestamp_units import GREATEST_US, LEAST_US, Ticks
 from backfill.planning.plan import PlannedFile
-from backfill.planning.source_files import UNKNOWN, ColumnRef, SourceFiles
+from backfill.planning.source_files import (
+    UNKNOWN,
+    ColumnRef,
+    Int64s,
+    RowGroup,
+    SourceFiles,
+    TimestampColumn,
+)
 
 _READERS = 16
 """Threads that read. Most of the time they wait for two or three small requests for each footer."""
 _BATCH = 512
 """Footers in progress at a time. Each takes a few kilobytes per row group."""
+_BATCH_ROWS, _BATCH_MAPS = 1_000_000, 65_536
+"""Timestamps that are read at a time; fewer with maps, of which all keys and values are read."""
+_FAR = 2**63 - 1
 _UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 _REWRITE = "rewrite the file in the table's schema (rewrite_data_files), then start a new Backfill"
-
-
-@dataclass(frozen=True, slots=True)
-class RowGroup:
-    """A row group, and the bounds of its timestamps."""
-
-    rows: int
-    bytes: int
-    """Compressed size."""
-    lower_us: int | None
-    """None if the footer does not have it, or if no row has a timestamp."""
-    upper_us: int | None
-    nulls: int
-    """Number of rows without a timestamp, or :data:`backfill.planning.source_files.UNKNOWN`."""
-
-    @property
-    def empty(self) -> bool:
-        """Whether no row has a timestamp."""
-        return self.nulls == self.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +60,15 @@ class Unreadable:
     reason: str
     fix: str = ""
     """What to do, if the file itself is fine."""
+    unavailable: bool = False
+    """Whether only its store is unavailable for a moment."""
+    if_used: bool = False
+    """Whether it can be read by a query that does not use the column which does not fit."""
+
+    @classmethod
+    def because(cls, path: str, error: Exception) -> Self:
+        """A file that an error of its store, or of its content, keeps from being read."""
+        return cls(f"{path} cannot be read: {reason(error)}", unavailable=says_later(error))
 
 
 def open_parquet(stream: BinaryIO | InputStream, *, pre_buffer: bool = False) -> pq.ParquetFile:
@@ -81,23 +87,32 @@ def read_footers(
 
     def read(row: int) -> tuple[RowGroup, ...] | Unreadable:
         path = files.path[row].as_py()
+        if path in files.groups_in_maps:
+            return files.groups_in_maps[path]
         try:
             with files.open(path) as stream:
                 metadata = pq.read_metadata(stream)
+            rows = int(files.rows[row])
+            problem = miscounted(path, metadata, None, None if rows == UNKNOWN else rows)
             schema = metadata.schema.to_arrow_schema()
-            problem = unidentified(path, schema, mapped=files.mapping is not None)
+            problem = problem or unidentified(path, schema, mapped=files.mapping is not None)
             columns = columns_of(schema, files.mapping)
             found = path_to(columns, files.column.field_id)
-            problem = problem or unfit_columns(path, [files.column], [found])
+            problem = problem or unfit_columns(path, schema, [files.column], [found])
             if problem:
                 return problem
             if found is None:
                 return tuple(
                     _without_column(metadata, files.column, columns, files.arrival_without(row))
                 )
-            return tuple(_with_column(metadata, found[-1].leaf, files.column.ticks))
+            if files.column.key is None:
+                return tuple(_with_column(metadata, found[-1].leaf, files.column.ticks))
+            with files.open(path) as stream:
+                groups = tuple(_with_map(open_parquet(stream), files.column, found))
+            files.groups_in_maps[path] = groups
+            return groups
         except (OSError, pa.ArrowException) as error:
-            return Unreadable(f"{path} cannot be read: {reason(error)}")
+            return Unreadable.because(path, error)
 
     remaining = iter(rows)
     with ThreadPoolExecutor(_READERS) as pool:
@@ -109,10 +124,11 @@ def unreadable_files(
     open_file: Callable[[str], BinaryIO],
     files: Iterable[PlannedFile],
     schema: Schema,
+    needed: Schema,
     mapping: NameMapping | None,
 ) -> Iterator[Unreadable]:
-    """Files that are missing, truncated, not Parquet,
-    or cannot be read with a schema of their table.
+    """Files that are missing, truncated, not Parquet, or cannot be read with a schema of their
+    table. ``needed`` has the columns that are read in any case.
     """
 
     def check(file: PlannedFile) -> Unreadable | None:
@@ -126,11 +142,15 @@ def unreadable_files(
                     )
                 stream.seek(0)
                 parquet = open_parquet(stream)
-                problem = miscounted(path, parquet.num_row_groups, file.row_groups)
+                problem = miscounted(path, parquet.metadata, file.row_groups, file.rows)
                 given = partition_values(schema, file.partition)
-                return problem or unfit(path, parquet.schema_arrow, schema, mapping, given)
+                problem = problem or unfit(path, parquet.schema_arrow, needed, mapping, given)
+                if problem is not None:
+                    return problem
+                other = unfit(path, parquet.schema_arrow, schema, mapping, given)
+                return None if other is None else replace(other, if_used=True)
         except (OSError, pa.ArrowException) as error:
-            return Unreadable(f"{path} cannot be read: {reason(error)}")
+            return Unreadable.because(path, error)
 
     with ThreadPoolExecutor(_READERS) as pool:
         yield from filter(None, pool.map(check, files))
@@ -157,25 +177,29 @@ def unfit(
     ``given`` are ids of fields whose value is in the file's partition.
     """
     problem = unidentified(path, file, mapped=mapping is not None)
-    return problem or _misfit(path, misfits(schema.fields, columns_of(file, mapping), given))
+    nameless = without_ids(schema.fields, list(file)) if has_field_ids(file) else ()
+    found = chain(misfits(schema.fields, columns_of(file, mapping), given), nameless)
+    return problem or _misfit(path, found)
 
 
 def unfit_columns(
-    path: str, columns: Sequence[ColumnRef], found: Sequence[tuple[WrittenField, ...] | None]
+    path: str,
+    file: pa.Schema,
+    columns: Sequence[ColumnRef],
+    found: Sequence[tuple[WrittenField, ...] | None],
 ) -> Unreadable | None:
-    """Why some columns, which :func:`path_to` has found in a file,
+    """Why some columns, which :func:`path_to` has looked for in a file with this Arrow schema,
     cannot be read; None if they can.
     """
-    pairs = zip(columns, found, strict=True)
-    return _misfit(
-        path,
-        (
-            misfit
-            for column, to in pairs
-            if to
-            for misfit in misfits_of(column.kind, to[-1], column.name)
-        ),
-    )
+    nameless = set(names_without_ids(file)) if has_field_ids(file) else set()
+
+    def of(column: ColumnRef, to: tuple[WrittenField, ...] | None) -> Iterator[str]:
+        if to:
+            yield from misfits_of(column.kind, to[-1], column.name)
+        elif column.name in nameless:
+            yield f"has no field id for column {column.name}"
+
+    return _misfit(path, chain.from_iterable(map(of, columns, found)))
 
 
 def _misfit(path: str, misfits: Iterator[str]) -> Unreadable | None:
@@ -183,16 +207,20 @@ def _misfit(path: str, misfits: Iterator[str]) -> Unreadable | None:
     return None if first is None else Unreadable(f"{path} {first}", _REWRITE)
 
 
-def miscounted(path: str, found: int, planned: int | None) -> Unreadable | None:
-    """Why the row groups of a plan cannot be those of the file; None if they can, or if they are
-    from its footer.
+def miscounted(
+    path: str, found: pq.FileMetaData, row_groups: int | None, rows: int | None
+) -> Unreadable | None:
+    """Why a file cannot be the one that was planned; None if it can. The numbers of row groups and
+    rows are those of its manifest, or None if they are from its footer.
     """
-    if planned is None or planned == found:
+    if row_groups not in (None, found.num_row_groups):
+        wrong = f"{found.num_row_groups:,} row groups, but its manifest says {row_groups:,}"
+    elif rows not in (None, found.num_rows):
+        wrong = f"{found.num_rows:,} rows, but its manifest says {rows:,}"
+    else:
         return None
-    return Unreadable(
-        f"{path} has {found} row groups, but its manifest says {planned}",
-        "rewrite the file (rewrite_data_files), then start a new Backfill",
-    )
+    fix = "rewrite the file (rewrite_data_files), then start a new Backfill"
+    return Unreadable(f"{path} has {wrong}", fix)
 
 
 def _without_column(
@@ -214,15 +242,73 @@ def _with_column(metadata: pq.FileMetaData, leaf: int, declared: Ticks) -> Itera
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         statistics = group.column(leaf).statistics
-        nulls = (
-            statistics.null_count
-            if statistics is not None and statistics.has_null_count
-            else UNKNOWN
-        )
+        nulls = UNKNOWN
+        if statistics is not None and statistics.has_null_count:
+            nulls = statistics.null_count
+        if not 0 <= nulls <= group.num_rows:  # some writers put a wrong number
+            nulls = UNKNOWN
         lower, upper = None, None
         if statistics is not None and ticks is not None and statistics.has_min_max:
             lower, upper = ticks.floor_us(statistics.min_raw), ticks.floor_us(statistics.max_raw)
         yield RowGroup(group.num_rows, _compressed(group), lower, upper, nulls)
+
+
+def _with_map(
+    file: pq.ParquetFile, column: TimestampColumn, to: Sequence[WrittenField]
+) -> Iterator[RowGroup]:
+    """The row groups of a file whose timestamps are in a map. Statistics of a map are of the values
+    of all of its keys, so the timestamps are read.
+    """
+    for number in range(file.num_row_groups):
+        group, moments = (
+            file.metadata.row_group(number),
+            moments_of(file, [number], column, to),
+        )
+        yield RowGroup(
+            rows=group.num_rows,
+            bytes=_compressed(group),
+            lower_us=int(moments.min()) if len(moments) else None,
+            upper_us=int(moments.max()) if len(moments) else None,
+            nulls=group.num_rows - len(moments),
+        )
+
+
+def read_moments(
+    files: SourceFiles, row: int, groups: Sequence[int] | None = None
+) -> tuple[Int64s, int] | Unreadable | None:
+    """The timestamps in some or all row groups of a file of a source, as :func:`moments_of`, and
+    the number of rows with and without one. None if the file lacks the column, or has it in another
+    type, which is said when files are checked.
+    """
+    path, column = files.path[row].as_py(), files.column
+    try:
+        with files.open(path) as stream:
+            file = open_parquet(stream)
+            schema = file.schema_arrow
+            to = path_to(columns_of(schema, files.mapping), column.field_id)
+            if to is None or unfit_columns(path, schema, [column], [to]):
+                return None
+            chosen = range(file.num_row_groups) if groups is None else groups
+            rows = sum(file.metadata.row_group(each).num_rows for each in chosen)
+            return moments_of(file, chosen, column, to), rows
+    except (OSError, pa.ArrowException) as error:
+        return Unreadable.because(path, error)
+
+
+def moments_of(
+    file: pq.ParquetFile, groups: Sequence[int], column: TimestampColumn, to: Sequence[WrittenField]
+) -> Int64s:
+    """The timestamps in some row groups of a file, in microseconds, of the rows that have one."""
+    names, moments = column.path_in(to), [np.empty(0, np.int64)]
+    at_a_time = _BATCH_ROWS if column.key is None else _BATCH_MAPS
+    for batch in file.iter_batches(at_a_time, groups, [".".join(part.name for part in to)]):
+        values = part_of(batch.column(0), names[1:])
+        is_timestamp = pa.types.is_timestamp(values.type)
+        ticks = Ticks(values.type.unit) if is_timestamp else column.ticks
+        known = values.drop_null().cast(pa.int64()).to_numpy()
+        least, greatest = ticks.first_at(LEAST_US), ticks.first_at(GREATEST_US)
+        moments.append(ticks.floor_all_us(np.clip(known, max(least, -_FAR), min(greatest, _FAR))))
+    return np.concatenate(moments)
 
 
 def _ticks(column: pq.ColumnSchema, declared: Ticks) -> Ticks | None:

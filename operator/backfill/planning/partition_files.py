@@ -1,4 +1,4 @@
-"""The files of one Kafka partition: where they lack offsets, and between which moments they do not.
+"""The files of one Kafka partition: where they lack offsets.
 
 What a partition lacks at an edge of the range shows between its rows within and its nearest ones
 outside. Then only the moments around a gap say whether its rows are of the range.
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backfill.iceberg.timestamp_units import GREATEST_US, LEAST_US
 from backfill.planning.source_files import Int64s
 
 _SURELY = 14.0
@@ -26,18 +25,6 @@ class Gap:
     partition: int
     start: int
     end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Continuous:
-    """A partition of which no offset is missing between two moments, except markers of
-    transactions.
-    """
-
-    from_us: int
-    until_us: int
-    rows: int
-    """Its rows in the range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +126,6 @@ class PartitionFiles:
         rows = int(self.files[2].sum() + outer[2].sum())
         span = end - start + int((outer[4] - outer[3] + 1).sum())
         return GapPlace(gap, within / max(until_us - from_us, 1), rows / span * within)
-
-    def known(self, outside: list[Gap]) -> Continuous:
-        """Between which moments none of its offsets is missing, if some are missing outside."""
-        first, last, rows, earliest, latest = self.files
-        mine = [gap for gap in outside if gap.partition == self.number]
-        from_us, until_us = int(earliest.min()), int(latest.max()) + 1
-        if self.before.size and not any(gap.end <= first[0] for gap in mine):
-            from_us = LEAST_US
-        if self.after.size and not any(gap.start > last.max() for gap in mine):
-            until_us = GREATEST_US
-        return Continuous(from_us, until_us, int(rows.sum()))
 
 
 def _until(last: Int64s) -> Int64s:

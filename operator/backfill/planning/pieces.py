@@ -10,11 +10,15 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from backfill.planning.file_bounds import unreadable_files
-from backfill.planning.parquet_footers import RowGroup, Unreadable, read_footers
-from backfill.planning.source_files import Bools, Int64s, SourceFiles
+from backfill.planning.parquet_footers import Unreadable, read_footers
+from backfill.planning.source_files import Bools, Int64s, RowGroup, SourceFiles
 
 WHOLE = -1
 """Row group of a piece that is a whole file."""
+CAREFUL, APART = 1, 2
+"""Rows must be checked one by one, since some are outside of the range or may have no timestamp;
+or since other pieces have other rows of the same file or row group.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +46,7 @@ class Pieces:
     """
     bytes: Int64s
     careful: Int64s
-    """1 if rows must be checked one by one, since some
-    are outside of the range, or may have no timestamp.
-    """
+    """:data:`CAREFUL`, :data:`APART`, or 0 if all rows of the file or row group are read."""
     known_groups: Int64s
     """Number of row groups of the file by its manifest,
     if the row group is known from that alone; otherwise 0.
@@ -157,6 +159,6 @@ def _cut_to_range(
         upper_us=inside_upper,
         rows=np.where(outside, np.ceil(rows * share), rows).astype(np.int64),
         bytes=size,
-        careful=(outside | (nulls != 0)).astype(np.int64),
+        careful=np.where(outside | (nulls != 0), CAREFUL, 0),
         known_groups=np.zeros(len(file), np.int64),
     )

@@ -8,8 +8,9 @@ A plan is two files in the workspace, under ``plans/<planId>/``:
     the header (:class:`PlanHeader`): what the plan was made from, its steps, totals and proof.
     Small: the controller needs nothing else.
 ``splits.parquet``
-    one row per split (:func:`splits_schema`), sorted by step, then source, then path: only the
-    driver reads it.
+    one row per split (:func:`splits_schema`), sorted by step, then source, then path: only jobs and
+    the driver read it. The header has its digest, and ``plan.json`` its own, so that a damaged plan
+    is never followed.
 
 Both are written once. ``planId`` is a hash of ``inputs``, so the same tables and the same spec give
 the same plan.
@@ -29,9 +30,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from backfill.api.base import Checked, Model
-from backfill.api.errors import PlanCorrupt
+from backfill.api.errors import PlanCorrupt, first_line
 from backfill.api.quantities import format_time
+from backfill.api.sealed_json import sha256
 from backfill.api.spec import OrderingPolicy
+from backfill.planning.step_numbers import Numbers, StepNumbers
 from backfill.planning.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ TASK_BYTES_PER_SECOND = 8 * 2**20
 """Compressed Parquet that a task is assumed to read and process per second,
 before there is a measured rate.
 """
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 HEADER_FILE = "plan.json"
 SPLITS_FILE = "splits.parquet"
 MOST_HEADER_BYTES = 256 * 2**20
@@ -64,11 +67,14 @@ class SourceInput(Model):
     schema_id: int
     """ID of the schema that rows are read with."""
     timestamp_column: str
-    """Name of the timestamp column, with dots if it is nested."""
+    """Name of the timestamp column, with dots if it is nested, and ``['key']`` if it is in a map.
+    """
     timestamp_field_id: int
-    """Iceberg field id of the timestamp column."""
+    """Iceberg field id of the timestamp column, or of the map that it is in."""
+    timestamp_key: str | None = None
+    """Its key in a map; None if it is not in a map."""
     timestamp_type: str
-    """Iceberg type of the timestamp column: ``timestamp``, ``timestamptz``, ``timestamp_ns``,
+    """Iceberg type of the timestamps: ``timestamp``, ``timestamptz``, ``timestamp_ns``,
     ``timestamptz_ns`` or ``long``.
     """
     timestamp_unit: str | None = None
@@ -185,8 +191,8 @@ class InputCheck(Model):
     reached: bool = False
     """Whether ingestion is known to have got to the end of the range."""
     behind: bool = False
-    """Whether nothing was committed since the end of the range, or nothing of it is there, so that
-    rows may still come. That is no reason to refuse anything: quiet sources have none.
+    """Whether no row shows that ingestion has got to the end of the range, so that rows may still
+    come. That is no reason to refuse anything: quiet sources have none.
     """
     known_from: str = ""
     """What shows that it is complete, in words."""
@@ -251,9 +257,11 @@ class SourceTotals(Model):
         unknown=("the plan was made by an earlier version, which did not check the input",)
     )
     """Whether its rows are all there."""
-    step_rows: Checked[int] = ()
-    """Number of rows of each step."""
-    step_bytes: Checked[int] = ()
+    step_rows: StepNumbers = Numbers()
+    """Number of rows of each step. Of files that are cut, it is an estimate, of at least one row
+    for each slice: the sum may be greater than ``rows``.
+    """
+    step_bytes: StepNumbers = Numbers()
     """Bytes of each step."""
 
 
@@ -277,13 +285,13 @@ class PlanHeader(Model):
     """ID of the plan: the hash of ``inputs``, or of those of the first plan that it extends."""
     inputs: PlanInputs
     """What the plan was made from."""
-    step_starts_us: Checked[int]
+    step_starts_us: StepNumbers
     """Start of each step, strictly increasing. No row of the step, of any source, is older. With
     ``Strict``, a row that arrived after one with a greater timestamp and a smaller offset is read
     together with that row, and may be older by any time, but by at most ``allowedLateness`` older
     than a row of an earlier step. So may rows of the first step by which a plan was extended.
     """
-    step_ends_us: Checked[int]
+    step_ends_us: StepNumbers
     """End of each step (exclusive): at most half of ``maxMisalignment`` after its start, and not
     after the next start. A row of a file that was not cut may exceed it by up to
     ``allowedLateness``.
@@ -294,6 +302,8 @@ class PlanHeader(Model):
     """What was verified."""
     warnings: Checked[str] = ()
     """Warnings: empty sources, rows without a timestamp, files without bounds."""
+    splits_sha256: str = ""
+    """Digest of ``splits.parquet``; empty until that is written."""
 
     @property
     def steps(self) -> int:
@@ -328,7 +338,7 @@ class PlanHeader(Model):
 
 def header_digest(content: bytes) -> str:
     """The digest of a header in its stored form, before it is parsed: 64 hexadecimal digits."""
-    return hashlib.sha256(content).hexdigest()
+    return sha256(content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,6 +413,17 @@ class Split:
     """Of the rows that would be read, those that are left out, because other rows with their Kafka
     partition and offset are read.
     """
+    file_rows: int | None = None
+    """Number of rows that the whole file must have; None if that is unknown."""
+
+    @property
+    def leaves_rows_out(self) -> bool:
+        """Whether rows of its row groups may be left out, also without a filter of its source. If
+        not, ``rows`` of the splits of a step add up to what is read.
+        """
+        return self.slice_start_us is not None or bool(
+            self.deletes or self.offsets or self.duplicates
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,6 +434,8 @@ class PlannedFile:
     bytes: int
     row_groups: int | None
     """See :attr:`Split.file_row_groups`."""
+    rows: int | None
+    """See :attr:`Split.file_rows`."""
     partition: str
     """See :attr:`Split.partition`."""
 
@@ -453,6 +476,7 @@ def splits_schema() -> "pa.Schema":
             pa.field(
                 "duplicates", pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64())]))
             ),
+            pa.field("file_rows", pa.int64()),
         ]
     )
 
@@ -472,8 +496,10 @@ def write_plan(
         for part in splits:
             table = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
             writer.write_table(table.cast(splits_schema()), row_group_size=_ROW_GROUP_SPLITS)
-    directory.write(SPLITS_FILE, buffer.getvalue())
-    directory.write(HEADER_FILE, header.to_json())
+    content = buffer.getvalue()
+    header = header.model_copy(update={"splits_sha256": sha256(content)})
+    directory.write(SPLITS_FILE, content)
+    directory.write_sealed(HEADER_FILE, header.to_json())
     return directory
 
 
@@ -493,45 +519,86 @@ def read_header(directory: Workspace) -> PlanHeader:
 
     Raises:
         FileNotFoundError: there is no finished plan.
-        ValueError: the file is not a header.
-        PlanCorrupt: the plan's id is not the hash of its inputs.
+        PlanCorrupt: the file is damaged or not a header, or the plan's id is not the hash of its
+            inputs.
     """
-    header = PlanHeader.model_validate_json(directory.read(HEADER_FILE, MOST_HEADER_BYTES))
+    uri = directory.child(HEADER_FILE).uri
+    try:
+        text = directory.read_sealed(HEADER_FILE, MOST_HEADER_BYTES)
+        header = PlanHeader.model_validate_json(text)
+    except ValueError as error:
+        raise _unusable(uri, first_line(error)) from error
     if header.plan_id != header.inputs.plan_id():
         raise PlanCorrupt(
-            f"{directory.child(HEADER_FILE).uri} is the header of plan {header.plan_id}, but"
-            f" contains the inputs of plan {header.inputs.plan_id()}"
+            f"{uri} is the header of plan {header.plan_id}, but contains the inputs of plan"
+            f" {header.inputs.plan_id()}"
         )
     return header
 
 
-def read_splits(directory: Workspace, step: int, source: str) -> list[Split]:
-    """The splits of a source in a step, in the order of the plan.
-
-    Reads only row groups that may have the step.
+class PlanSplits:
+    """The splits of a plan: ``splits.parquet``, read and checked once, and kept in memory. That of
+    a million files takes some tens of megabytes.
     """
+
+    def __init__(self, directory: Workspace, header: PlanHeader | None = None) -> None:
+        """``header`` is that of the plan, if it was read already.
+
+        Raises:
+            PlanCorrupt: the header or the file is damaged, or one of them is missing.
+        """
+        import pyarrow as pa
+
+        uri = directory.child(SPLITS_FILE).uri
+        try:
+            header = header or read_header(directory)
+            content = directory.read(SPLITS_FILE)
+        except FileNotFoundError as error:
+            raise _unusable(uri, "it is missing, or the plan's header is") from error
+        if sha256(content) != header.splits_sha256:
+            raise _unusable(uri, "its content is not what was planned")
+        self._content = pa.py_buffer(content)
+
+    def of_steps(self, steps: range, source: str) -> list[Split]:
+        """The splits of a source in consecutive steps, in the order of the plan."""
+        # read_table and all functions with constants load pandas, which takes long
+        import pyarrow.parquet as pq
+
+        file = pq.ParquetFile(self._content)
+        table = file.read_row_groups(_row_groups(file.metadata, steps))
+        first, end = (
+            bisect_left(table["step"], step, key=lambda value: value.as_py())
+            for step in (steps.start, steps.stop)
+        )
+        rows = table.slice(first, end - first).to_pylist()
+        return [split_of(row) for row in rows if row["source"] == source]
+
+    def table(self, columns: Sequence[str] | None = None, source: str | None = None) -> "pa.Table":
+        """The splits of one source, or of all, as a table in the order of the plan."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        return pq.read_table(
+            pa.BufferReader(self._content),
+            schema=splits_schema(),
+            columns=columns,
+            filters=None if source is None else [("source", "=", source)],
+        )
+
+
+def _unusable(uri: str, why: str) -> PlanCorrupt:
+    fix = "restore the file, or delete this Backfill and create it again"
+    return PlanCorrupt(f"{uri} cannot be used: {why}; {fix}")
+
+
+def read_splits(directory: Workspace, step: int, source: str) -> list[Split]:
+    """The splits of a source in a step, in the order of the plan."""
     return read_splits_of_steps(directory, range(step, step + 1), source)
 
 
 def read_splits_of_steps(directory: Workspace, steps: range, source: str) -> list[Split]:
     """The splits of a source in consecutive steps, in the order of the plan."""
-    # loading pandas, as read_table and all functions with constants do, takes as long as everything
-    # else that the process of a source has to load
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with directory.open_input(SPLITS_FILE) as opened:
-        file = pq.ParquetFile(opened)
-        table = file.read_row_groups(_row_groups(file.metadata, steps))
-    for field in splits_schema():
-        if field.name not in table.column_names:  # in a plan of an earlier version
-            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-    first, end = (
-        bisect_left(table["step"], step, key=lambda value: value.as_py())
-        for step in (steps.start, steps.stop)
-    )
-    rows = table.slice(first, end - first).to_pylist()
-    return [split_of(row) for row in rows if row["source"] == source]
+    return PlanSplits(directory).of_steps(steps, source)
 
 
 def _row_groups(file: "pq.FileMetaData", steps: range) -> list[int]:
@@ -545,36 +612,20 @@ def _row_groups(file: "pq.FileMetaData", steps: range) -> list[int]:
     ]
 
 
-def read_step_bounds(directory: Workspace, source: str) -> dict[int, tuple[int, int]]:
+def step_bounds(splits: PlanSplits, source: str) -> dict[int, tuple[int, int]]:
     """By step, for those with rows of a source: no row is older than the first time, and none newer
     than the second (inclusive); in microseconds, by arrival.
     """
-    import pyarrow.parquet as pq
-
-    with directory.open_input(SPLITS_FILE) as file:
-        table = pq.read_table(
-            file,
-            schema=splits_schema(),
-            columns=["step", "lower_us", "upper_us"],
-            filters=[("source", "=", source)],
-        )
+    table = splits.table(["step", "lower_us", "upper_us"], source)
     bounds = table.group_by("step").aggregate([("lower_us", "min"), ("upper_us", "max")])
     return {row["step"]: (row["lower_us_min"], row["upper_us_max"]) for row in bounds.to_pylist()}
 
 
-def read_files(directory: Workspace, source: str) -> list[PlannedFile]:
+def files_of_source(splits: PlanSplits, source: str) -> list[PlannedFile]:
     """Every file of a source once, sorted by path."""
-    import pyarrow.parquet as pq
-
-    with directory.open_input(SPLITS_FILE) as file:
-        columns = ["path", "file_bytes", "file_row_groups", "partition"]
-        table = pq.read_table(
-            file, schema=splits_schema(), columns=columns, filters=[("source", "=", source)]
-        )
-    files = {
-        PlannedFile(row["path"], row["file_bytes"], row["file_row_groups"], row["partition"])
-        for row in table.to_pylist()
-    }
+    columns = ["path", "file_bytes", "file_row_groups", "file_rows", "partition"]
+    rows = splits.table(columns, source).to_pylist()
+    files = {PlannedFile(*(row[column] for column in columns)) for row in rows}
     return sorted(files, key=lambda file: file.path)
 
 

@@ -6,14 +6,13 @@ the order that the plan promises. Otherwise nothing is lost: live traffic has th
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from backfill.api.errors import BackfillError, NotExtended
 from backfill.api.quantities import count, format_duration, to_us
@@ -35,9 +34,9 @@ from backfill.planning.ordering_policies import check_promises
 from backfill.planning.partition_files import Gap
 from backfill.planning.plan import (
     HEADER_FILE,
-    SPLITS_FILE,
     PlanHeader,
     PlanInputs,
+    PlanSplits,
     Proof,
     SourceInput,
     SourceTotals,
@@ -90,8 +89,8 @@ def extend_plan(
     for files, rows in zip(read.files, read.without_timestamp, strict=True):
         if rows:  # live traffic has them
             raise NotExtended(
-                f"an extension would leave out {count(rows, 'row')} without {files.column.name}"
-                f" appended to {files.source.table}"
+                f"an extension would leave out {count(rows, 'row')} without"
+                f" {files.source.timestamp_column} appended to {files.source.table}"
             )
     inputs = inputs.ending_at(newest_us(read) + 1)
     directory = plan_directory(workspace, inputs.own_id())
@@ -197,8 +196,7 @@ def _check_offsets(
 
 def _splits(workspace: Workspace, header: PlanHeader) -> pa.Table:
     directory = plan_directory(workspace, header.inputs.own_id())
-    with directory.open_input(SPLITS_FILE) as file:
-        return pq.read_table(file, schema=splits_schema())
+    return PlanSplits(directory, header).table()
 
 
 @dataclass(frozen=True)
@@ -300,5 +298,5 @@ def _both(one: SourceTotals, other: SourceTotals, late: int) -> SourceTotals:
     )
 
 
-def _appended(one: tuple[int, ...], other: tuple[int, ...], late: int) -> tuple[int, ...]:
+def _appended(one: Sequence[int], other: Sequence[int], late: int) -> tuple[int, ...]:
     return (*one, sum(other[:late]), *other[late:])

@@ -2,6 +2,7 @@
 how much is read, how skewed it is, how long it takes.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from backfill.api.base import Model, printable
@@ -195,7 +196,7 @@ def _source(header: PlanHeader, number: int, totals: SourceTotals, now: datetime
     )
 
 
-def _per_step(of_sources: list[tuple[int, ...]]) -> list[int]:
+def _per_step(of_sources: list[Sequence[int]]) -> list[int]:
     return [sum(amounts) for amounts in zip(*of_sources, strict=True)]
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from pydantic import TypeAdapter
 
 from backfill.api.errors import InputAwaited, InvalidPlanInput, Problem
-from backfill.api.quantities import from_us, to_us
+from backfill.api.quantities import count, from_us, to_us
 from backfill.api.spec import BackfillSpec, OrderingPolicy
 from backfill.iceberg.open_tables import Catalogs
 from backfill.planning.divide_into_steps import lay_out
@@ -19,16 +19,18 @@ from backfill.planning.duplicate_records import without_duplicates
 from backfill.planning.metadata.manifests import open_file
 from backfill.planning.metadata.pinning import PinnedTable, check_pinned, pin, pin_static
 from backfill.planning.metadata.snapshot_protection import protect, unprotect
-from backfill.planning.parquet_footers import unreadable_files
+from backfill.planning.metadata.source_filter import columns_read
+from backfill.planning.parquet_footers import Unreadable, unreadable_files
 from backfill.planning.plan import (
     HEADER_FILE,
     TASK_BYTES_PER_SECOND,
     InputCheck,
     PlanHeader,
     PlanInputs,
+    PlanSplits,
     StaticInput,
+    files_of_source,
     plan_directory,
-    read_files,
     read_header,
     write_plan,
 )
@@ -111,16 +113,23 @@ def make_plan(
         if awaits_input:
             _refuse_incomplete([source.input for source in header.sources], inputs, clock())
         return header
-    if awaits_input and directory.exists(_CHECKS_FILE):
-        _refuse_incomplete(_CHECKS.validate_json(directory.read(_CHECKS_FILE)), inputs, clock())
+    if awaits_input and (known := _known_checks(directory)):
+        _refuse_incomplete(known, inputs, clock())
     read = read or read_sources(inputs, pinned, report)
     if awaits_input:
-        directory.write(_CHECKS_FILE, _CHECKS.dump_json(read.checks, by_alias=True))
+        directory.write_sealed(_CHECKS_FILE, _CHECKS.dump_json(read.checks, by_alias=True))
         _refuse_incomplete(read.checks, inputs, clock())
     refuse_empty(read, inputs, pinned)
     header, splits = without_duplicates(*lay_out(read, inputs), pinned)
-    write_plan(workspace, header, [splits])
-    return header
+    return read_header(write_plan(workspace, header, [splits]))
+
+
+def _known_checks(directory: Workspace) -> list[InputCheck]:
+    """What was found when these snapshots were last read; nothing if they must be read again."""
+    try:
+        return _CHECKS.validate_json(directory.read_sealed(_CHECKS_FILE))
+    except (FileNotFoundError, ValueError):
+        return []
 
 
 def _refuse_incomplete(checks: Sequence[InputCheck], inputs: PlanInputs, now: datetime) -> None:
@@ -155,33 +164,61 @@ def verify_snapshots(header: PlanHeader) -> None:
         raise InvalidPlanInput(problems)
 
 
-def verify_files(header: PlanHeader, workspace: Workspace) -> None:
-    """Opens the data files of a plan, so that a missing
-    or damaged one is found before anything runs.
+def verify_files(header: PlanHeader, workspace: Workspace) -> tuple[str, ...]:
+    """Checks the files of a plan, and opens the data files that it reads, so that a missing or
+    damaged one is found before anything runs.
 
-    In plans with more than :data:`MOST_FILES_OPENED` files, they are found when their steps are
-    read.
+    In plans with more than :data:`MOST_FILES_OPENED` data files, those are found when their steps
+    are read.
+
+    Returns:
+        Warnings about columns that do not fit the table in some files. Which columns the
+            application uses is not known yet.
 
     Raises:
+        PlanCorrupt: a file of the plan is damaged or missing.
         InvalidPlanInput: files cannot be read; names each.
     """
-    directory = plan_directory(workspace, header.inputs.own_id())
+    splits = PlanSplits(plan_directory(workspace, header.inputs.own_id()), header)
     if sum(source.files for source in header.sources) > MOST_FILES_OPENED:
-        return
+        return ()
     catalogs = Catalogs()
     problems: list[Problem] = []
+    warnings: list[str] = []
     for number, source in enumerate(header.inputs.sources):
         field = f"{source_field(number)}.table"
         table = catalogs.load_table(source.table, field)
-        files, schema = read_files(directory, source.name), table.schemas()[source.schema_id]
-        found = unreadable_files(partial(open_file, table.io), files, schema, table.name_mapping())
+        files, schema = files_of_source(splits, source.name), table.schemas()[source.schema_id]
+        found: list[Unreadable] = []
+        unfit: list[Unreadable] = []
+        for file in unreadable_files(
+            partial(open_file, table.io),
+            files,
+            schema,
+            columns_read(source, schema),
+            table.name_mapping(),
+        ):
+            (unfit if file.if_used else found).append(file)
+        if unfit:
+            warnings.append(
+                f"source {source.name}: {count(len(unfit), 'data file')} of {source.table} cannot"
+                " be read by a query that uses a certain column; the first:"
+                f" {unfit[0].reason}; {unfit[0].fix}"
+            )
         fix = "restore the file, or read a snapshot without it"
         problems += [
-            Problem(field, f"a data file of {source.table}, {file.reason}", file.fix or fix)
+            Problem(
+                field,
+                f"a data file of {source.table}, {file.reason}",
+                file.fix or fix,
+                may_pass=file.unavailable,
+                unavailable=file.unavailable,
+            )
             for file in found
         ]
     if problems:
         raise InvalidPlanInput(problems)
+    return tuple(warnings)
 
 
 def owner_of(namespace: str, name: str, kept_in: str) -> str:
@@ -254,7 +291,7 @@ def _static_field(number: int) -> str:
 
 
 def _each(
-    work: Callable[[Catalogs, int], _Result], count: int
+    work: Callable[[Catalogs, int], _Result], sources: int
 ) -> tuple[list[_Result], list[Problem]]:
     """Calls a function for each source, or each static table.
 
@@ -263,7 +300,7 @@ def _each(
     catalogs = Catalogs()
     results: list[_Result] = []
     problems: list[Problem] = []
-    for number in range(count):
+    for number in range(sources):
         try:
             results.append(work(catalogs, number))
         except InvalidPlanInput as error:

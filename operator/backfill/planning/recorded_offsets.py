@@ -3,6 +3,7 @@ checkpoints.
 """
 
 import json
+from collections.abc import Mapping
 
 from backfill.planning.workspace import Workspace
 
@@ -24,13 +25,18 @@ def starts_file(plan_id: str, source: str) -> str:
     return f"_starts-{plan_id}-{source}.json"
 
 
+def write_offsets(kept: Workspace, name: str, offsets: Mapping[int, int]) -> None:
+    """Records offsets by Kafka partition in a file."""
+    kept.write_sealed(name, json.dumps(dict(offsets)).encode())
+
+
 def read_offsets(kept: Workspace, name: str) -> dict[int, int] | None:
     """Offsets by Kafka partition in a file; None if there is none.
 
     Raises:
-        ValueError: the file is too large, or does not have such offsets.
+        ValueError: the file is damaged or too large, or does not have such offsets.
     """
     if not kept.exists(name):
         return None
-    recorded = json.loads(kept.read(name, _MOST_BYTES))
+    recorded = json.loads(kept.read_sealed(name, _MOST_BYTES))
     return {int(each): int(offset) for each, offset in recorded.items()}

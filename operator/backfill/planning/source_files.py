@@ -2,8 +2,8 @@
 since a million of them do not fit in memory as objects.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import BinaryIO
 
 import numpy as np
@@ -13,6 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import IcebergType
 
+from backfill.iceberg.file_columns import WrittenField
 from backfill.iceberg.missing_columns import initial_value
 from backfill.iceberg.timestamp_units import Ticks, ticks_of
 from backfill.planning.plan import DeleteFile, SourceInput
@@ -22,7 +23,7 @@ Int32s = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 
 UNKNOWN = -1
-"""Number of rows without a timestamp, if metadata does not have it."""
+"""Number of rows, or of those without a timestamp, if metadata does not have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,33 @@ class ColumnRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimestampColumn(ColumnRef):
-    """The timestamp column of a source."""
+    """The timestamp column of a source; or, with a key, the map that it is in."""
 
     ticks: Ticks
+    key: str | None = None
+
+    def path_in(self, to: Sequence[WrittenField]) -> list[str]:
+        """The names that lead to it in a file that has it."""
+        return [*(part.name for part in to), *([] if self.key is None else [self.key])]
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """A row group, and the bounds of its timestamps."""
+
+    rows: int
+    bytes: int
+    """Compressed size."""
+    lower_us: int | None
+    """None if the footer does not have it, or if no row has a timestamp."""
+    upper_us: int | None
+    nulls: int
+    """Number of rows without a timestamp, or :data:`UNKNOWN`."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether no row has a timestamp."""
+        return self.rows in (0, self.nulls)
 
 
 @dataclass(slots=True)
@@ -88,6 +113,7 @@ class SourceFiles:
     path: pa.StringArray
     file_bytes: Int64s
     rows: Int64s
+    """Number of rows, or :data:`UNKNOWN` if the manifest has a wrong one. Planning fills it in."""
     lower_us: Int64s
     upper_us: Int64s
     bounded: Bools
@@ -107,6 +133,8 @@ class SourceFiles:
     :data:`backfill.planning.missing_offsets.OffsetBounds`; None unless the source names both
     columns.
     """
+    groups_in_maps: dict[str, tuple[RowGroup, ...]] = field(default_factory=dict)
+    """By path, the row groups of files whose timestamps are in a map, as far as they were read."""
 
     def __len__(self) -> int:
         """Number of files."""
@@ -157,7 +185,8 @@ def column_ref(schema: Schema, name: str) -> ColumnRef:
 
 def timestamp_column(source: SourceInput, schema: Schema) -> TimestampColumn:
     """The timestamp column of a pinned source, in its table's schema."""
-    column = column_ref(schema, source.timestamp_column)
+    in_map = source.timestamp_key is not None and schema.find_column_name(source.timestamp_field_id)
+    column = column_ref(schema, in_map or source.timestamp_column)
     ticks = ticks_of(source.timestamp_type, source.timestamp_unit)
     return TimestampColumn(
         name=column.name,
@@ -166,6 +195,7 @@ def timestamp_column(source: SourceInput, schema: Schema) -> TimestampColumn:
         parents=column.parents,
         initial=column.initial,
         ticks=ticks,
+        key=source.timestamp_key,
     )
 
 

@@ -3,18 +3,21 @@ their timestamps.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import count
 from backfill.iceberg.timestamp_units import describe_us
 from backfill.planning.file_bounds import fill_bounds
-from backfill.planning.metadata.ingestion_watermark import ingested, written_us
+from backfill.planning.metadata.ingestion_watermark import ingested, latest_us, written_us
 from backfill.planning.metadata.manifests import CALENDAR_US, ManifestScan
 from backfill.planning.metadata.pinning import PinnedTable
 from backfill.planning.missing_offsets import NOTHING, check_offsets
+from backfill.planning.newest_rows import DAY_US, newest_before
 from backfill.planning.plan import InputCheck, PlanInputs
 from backfill.planning.planning_progress import PlanningProgress
 from backfill.planning.source_completeness import OtherFiles, check_input, check_live_input
@@ -34,6 +37,8 @@ class ReadSources:
     """Whether each source has everything that arrived in the range."""
     without_timestamp: list[int]
     """Number of rows of each source without a timestamp, in the files that were looked at."""
+    newest_us: list[int] = field(default_factory=list)
+    """Timestamp of the newest row of each source that has rows, for ``window.end: Live``."""
 
 
 def read_sources(
@@ -63,8 +68,10 @@ def refuse_empty(read: ReadSources, inputs: PlanInputs, pinned: Sequence[PinnedT
 
 
 def newest_us(read: ReadSources) -> int:
-    """Timestamp of the newest row of all sources, which must have some."""
-    return max(int(files.upper_us.max()) for files in read.files if len(files))
+    """Timestamp of the newest row of all sources, which must have some. The window must end
+    ``Live``.
+    """
+    return max(read.newest_us)
 
 
 def problems_of_files(
@@ -105,14 +112,24 @@ def _read_source(
         lambda done, all_, files: on_progress(PlanningProgress(name, done, all_, files)),
     )
     files = scan.read()
-    unbounded, without_timestamp = fill_bounds(files, table.field, start, end)
+    miscounted = files.path.filter(pa.array(files.rows == UNKNOWN))
+    filled = fill_bounds(files, table.field, start, end)
+    source = table.source
+    committed_us = written_us(table.table.metadata, table.snapshot)
+    if inputs.live:
+        newest, notes = newest_before(files, table.field, latest_us(committed_us, source) + DAY_US)
+        read.warnings += notes
+        if newest is not None:
+            read.newest_us.append(newest)
+            end = newest + 1
+    unbounded = filled.unbounded
     read.files.append(files)
     read.fields.append(table.field)
     read.files_without_bounds.append(unbounded)
-    without_timestamp += scan.without_timestamp + int(files.nulls[files.nulls != UNKNOWN].sum())
+    without_timestamp = filled.without_timestamp + scan.without_timestamp
+    without_timestamp += int(files.nulls[files.nulls != UNKNOWN].sum())
     read.without_timestamp.append(without_timestamp)
     through, why_not = ingested(table.table.metadata, table.snapshot, table.source)
-    source = table.source
     filtered = source.row_filter is not None or source.regions is not None
     offsets = (
         NOTHING
@@ -122,29 +139,33 @@ def _read_source(
             np.stack([files.lower_us, files.upper_us]),
             scan.offset_bounds,
             scan.offsets_near,
-            (start, int(files.upper_us.max()) + 1 if inputs.live and len(files) else end),
+            (start, end),
             dropped=bool(source.drop_duplicates),
         )
     )
+    goes_on = bool((filled.later_us < latest_us(committed_us, source)).any())
     around = OtherFiles(
-        scan.rows_before,
-        scan.rows_after,
-        scan.bounds_near,
-        through,
-        why_not,
-        offsets,
-        written_us(table.table.metadata, table.snapshot),
+        lambda: goes_on or scan.rows_after(), through, why_not, offsets, committed_us
     )
-    check = (check_live_input if inputs.live else check_input)(files, inputs, around)
+    check = (check_live_input if inputs.live else check_input)(
+        files, inputs.ending_at(end) if inputs.live else inputs, around
+    )
     read.checks.append(check)
     if len(files) or table.appends is None:  # nothing need have been appended
-        read.warnings += _warnings(files, inputs, unbounded, without_timestamp)
+        read.warnings += _warnings(files, inputs, unbounded - len(miscounted), without_timestamp)
+        with_rows = miscounted.filter(pc.is_in(miscounted, files.path))
+        if len(with_rows):
+            read.warnings.append(
+                f"source {name}: reads {count(len(with_rows), 'file')} with rows of which the"
+                f" manifest says that there are none, or an impossible number, such as"
+                f" {with_rows[0].as_py()}; rewrite_data_files corrects it"
+            )
 
 
 def _warnings(
     files: SourceFiles, inputs: PlanInputs, unbounded: int, without_timestamp: int
 ) -> list[str]:
-    name, table, column = files.source.name, files.source.table, files.column.name
+    name, table, column = files.source.name, files.source.table, files.source.timestamp_column
     warnings = []
     if not len(files):
         warnings.append(f"source {name}: {table} has no rows {_range(inputs)}")
@@ -153,7 +174,12 @@ def _warnings(
             f"source {name}: ignores {count(without_timestamp, 'row')} without {column} in the"
             " files that were checked"
         )
-    if unbounded:
+    if unbounded and files.column.key is not None:
+        warnings.append(
+            f"source {name}: read {column} in {count(unbounded, 'file')}, because tables have no"
+            " bounds of one key of a map; planning is faster with a column of its own"
+        )
+    elif unbounded:
         warnings.append(
             f"source {name}: read the footers of {count(unbounded, 'file')}, because the"
             f" manifests have no bounds of {column}; planning is faster with the table property"

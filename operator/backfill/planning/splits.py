@@ -14,7 +14,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backfill.planning.pieces import WHOLE, Pieces, ReadRange, join, row_groups, several_groups
+from backfill.planning.pieces import (
+    APART,
+    WHOLE,
+    Pieces,
+    ReadRange,
+    join,
+    row_groups,
+    several_groups,
+)
 from backfill.planning.plan import splits_schema
 from backfill.planning.source_files import Bools, Int64s, SourceFiles
 
@@ -61,7 +69,7 @@ class Opener:
         """Opens files that must be cut, so that each slice
         reads only the row groups that it overlaps.
         """
-        chosen = steps.astride(pieces) & (pieces.group == WHOLE)
+        chosen = steps.astride(pieces) & (pieces.group == WHOLE) & (pieces.careful != APART)
         for number, files in enumerate(self.sources):
             mine = chosen & (pieces.source == number)
             chosen[mine] = several_groups(files)[pieces.file[mine]]
@@ -249,6 +257,7 @@ def _split_begins(parts: StepPieces, share: Int64s) -> Int64s:
     middle = before - before[np.flatnonzero(fresh)][run] + pieces.bytes // 2
     bucket = middle // share[parts.step] if len(pieces) else middle
     fresh[1:] |= (np.diff(bucket) != 0)[: max(len(pieces) - 1, 0)]
+    fresh |= pieces.careful == APART  # the time slice of several would have rows of other pieces
     return np.asarray(np.flatnonzero(fresh), np.int64)
 
 
@@ -285,6 +294,7 @@ def _table(
         "offsets": pa.nulls(len(head), splits_schema().field("offsets").type),
         "file_row_groups": pa.array(head.known_groups, mask=head.known_groups == 0),
         "duplicates": pa.nulls(len(head), splits_schema().field("duplicates").type),
+        "file_rows": _numbers(head, [files.rows for files in sources]),
     }
     return pa.table({name: columns[name] for name in splits_schema().names}).cast(splits_schema())
 

@@ -22,11 +22,15 @@ import pyarrow.parquet as pq
 
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import format_duration
-from backfill.iceberg.file_columns import Columns, WrittenField, columns_of, path_to
-from backfill.iceberg.library_errors import reason
+from backfill.iceberg.file_columns import Columns, WrittenField, columns_of, part_of, path_to
 from backfill.iceberg.timestamp_units import Ticks
 from backfill.planning.file_bounds import unreadable_files
-from backfill.planning.parquet_footers import open_parquet, unfit_columns, unidentified
+from backfill.planning.parquet_footers import (
+    Unreadable,
+    open_parquet,
+    unfit_columns,
+    unidentified,
+)
 from backfill.planning.pieces import Pieces, ReadRange, join
 from backfill.planning.plan import PlanInputs, Proof, SourceInput, splits_schema
 from backfill.planning.source_files import Bools, ColumnRef, Int64s, SourceFiles
@@ -175,15 +179,16 @@ class _Reader:
                 with self._files.open(path) as stream:
                     yield from self._rows_of_file(number, path, open_parquet(stream))
             except (OSError, pa.ArrowException) as error:
-                message = f"{path} of {self._files.source.table} cannot be read: {reason(error)}"
-                raise InvalidPlanInput(Problem(f"{self._field}.table", message)) from error
+                unreadable = Unreadable.because(path, error)
+                raise unreadable_files(self._files, self._field, [unreadable]) from error
 
     def _rows_of_file(self, number: int, path: str, file: pq.ParquetFile) -> Iterator[_Rows]:
         files, schema = self._files, file.schema_arrow
         columns = columns_of(schema, files.mapping)
         found = [path_to(columns, column.field_id) for column in self._columns]
+        key = files.column.key
         problem = unidentified(path, schema, mapped=files.mapping is not None) or unfit_columns(
-            path, self._columns, found
+            path, schema, self._columns, found
         )
         if problem:
             raise unreadable_files(files, self._field, [problem])
@@ -202,6 +207,8 @@ class _Reader:
             moments, partitions, offsets = (
                 _values(table, *each) for each in zip(found, held, without, strict=True)
             )
+            if key is not None and found[0]:
+                moments = part_of(moments, [key])
             ticks = (
                 Ticks(moments.type.unit)
                 if pa.types.is_timestamp(moments.type)
@@ -327,4 +334,4 @@ def _values(
 
 def _column(table: pa.Table, path: tuple[WrittenField, ...]) -> pa.Array:
     column: Any = table[path[0].name].combine_chunks()
-    return pc.struct_field(column, [part.name for part in path[1:]]) if len(path) > 1 else column
+    return part_of(column, [part.name for part in path[1:]])

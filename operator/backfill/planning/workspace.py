@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
+from backfill.api.sealed_json import sealed, unsealed
 from backfill.api.workspace_locations import LOCATION_FORM, is_local, is_plain
 from backfill.iceberg.allowed_local_files import require_local
-from backfill.iceberg.library_errors import reason
+from backfill.iceberg.library_errors import reason, says_later
 from backfill.iceberg.no_symlinks import UnlinkedPath
 
 if TYPE_CHECKING:
@@ -131,6 +132,22 @@ class Workspace:
         with filesystem.open_output_stream(path) as stream:
             stream.write(content)
 
+    def read_sealed(self, name: str, most_bytes: int | None = None) -> bytes:
+        """Reads JSON that :meth:`write_sealed` has written.
+
+        Raises:
+            FileNotFoundError: it does not exist.
+            ValueError: it is damaged, or has more than ``most_bytes``.
+        """
+        try:
+            return unsealed(self.read(name, most_bytes))
+        except ValueError as error:
+            raise ValueError(f"{self.child(name).uri} is damaged: {error}") from error
+
+    def write_sealed(self, name: str, content: bytes) -> None:
+        """Replaces a file of JSON atomically, with a digest by which damage is noticed."""
+        self.write(name, sealed(content))
+
     def problems(self) -> list[Problem]:
         """Why nothing can be stored here, determined by writing a file and removing it."""
         try:
@@ -153,6 +170,7 @@ class Workspace:
                     f"{self.uri} cannot be written to: {reason(error)}",
                     fix,
                     may_pass=away,
+                    unavailable=says_later(error),
                 )
             ]
         return []

@@ -3,6 +3,9 @@ answer may be back.
 """
 
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +15,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.utils.config import Config
 
 from backfill.api.errors import InvalidPlanInput
+from backfill.iceberg import open_tables
 
 IN_SECRET_OR_ENVIRONMENT = (
     "correct its PyIceberg properties: the keys of its Secret in spec.catalogs or, without a"
@@ -24,6 +28,25 @@ def closed_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
     return port
+
+
+@contextmanager
+def closing_every_connection() -> Iterator[int]:
+    """The port of a server that takes connections and answers nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                connection, _ = server.accept()
+                if not connection.recv(1):
+                    return
+                connection.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        socket.create_connection(server.getsockname()).close()
+        thread.join()
 
 
 def make_tables(properties: dict[str, str]) -> None:
@@ -139,3 +162,22 @@ def test_a_table_whose_files_nothing_here_can_open_is_no_matter_of_waiting(
         for name in "ab"
     ]
     assert not error.may_pass
+
+
+def test_a_lost_connection_is_tried_again_and_a_wrong_address_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed_port: int
+) -> None:
+    monkeypatch.setattr(open_tables, "_AWAY_SECONDS", 0.1)
+    with closing_every_connection() as port:
+        lost = refused(tmp_path, monkeypatch, type="rest", uri=f"http://127.0.0.1:{port}")
+    wrong = refused(tmp_path, monkeypatch, type="rest", uri=f"http://127.0.0.1:{closed_port}")
+    assert (lost.may_pass, lost.unavailable) == (True, True), lost
+    assert (wrong.may_pass, wrong.unavailable) == (True, False), wrong
+
+
+def test_a_catalog_whose_name_is_misspelled_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYICEBERG_CATALOG__SEA__URI", "http://sea")
+    with pytest.raises(InvalidPlanInput, match=r"it has no properties; did you mean sea\?; corr"):
+        plan(tmp_path / "w", source("a", table="see.raw.a"))

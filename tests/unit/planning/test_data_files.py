@@ -13,7 +13,6 @@ from planned import DAY_US, HOUR_US, hourly, moments_read, plan, source, spec
 from pyiceberg.catalog import Catalog
 
 from backfill.api.errors import InvalidPlanInput
-from backfill.planning.plan import plan_directory, read_splits
 from backfill.planning.planner import make_plan, verify_files
 from backfill.planning.workspace import Workspace
 from iceberg_tables import commit_files, data_file, metrics, parquet_file
@@ -166,17 +165,3 @@ def test_row_groups_that_can_not_be_where_the_manifest_says_are_looked_up(
     assert len(planned.splits) > 1
     assert moments_read(planned.splits, "ts") == moments
     verify_files(planned.header, Workspace(str(tmp_path / "w")))
-
-
-def test_a_plan_that_does_not_say_how_many_row_groups_files_have_is_read_as_well(
-    lake: Catalog, tmp_path: Path
-) -> None:
-    """As plans were before they said it."""
-    write_four_row_groups(lake, [4, 2_000_000])
-    place = Workspace(str(tmp_path / "w"))
-    header = plan(tmp_path / "w", source("events")).header
-    directory = plan_directory(place, header.plan_id)
-    (file,) = (tmp_path / "w").rglob("splits.parquet")
-    pq.write_table(pq.read_table(file).drop_columns("file_row_groups"), file)
-    assert {split.file_row_groups for split in read_splits(directory, 0, "events")} == {None}
-    verify_files(header, place)

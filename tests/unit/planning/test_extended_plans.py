@@ -15,14 +15,15 @@ from backfill.api.errors import NotExtended
 from backfill.api.spec import BackfillSpec
 from backfill.planning.plan import (
     PlanHeader,
+    PlanSplits,
     plan_directory,
     read_splits,
     read_splits_of_steps,
-    read_step_bounds,
+    step_bounds,
 )
 from backfill.planning.plan_extension import extend_plan
 from backfill.planning.planner import make_plan, release_snapshots, verify_files
-from backfill.planning.recorded_offsets import offsets_file, starts_file
+from backfill.planning.recorded_offsets import offsets_file, starts_file, write_offsets
 from backfill.planning.rows.pinned_table import load_source_table
 from backfill.planning.workspace import Workspace
 from backfill.runtime.source.split_reading import read_split
@@ -69,7 +70,7 @@ class Raw:
 
     def record_offsets(self, header: PlanHeader, after: int = 720) -> None:
         name = offsets_file(header.inputs.own_id(), "events")
-        self.kept.write(name, b'{"0": %d, "1": %d}' % (after, after))
+        write_offsets(self.kept, name, {0: after, 1: after})
 
     def append(
         self, minutes: Sequence[int], *, late: int = 0, offset: int = 0, step: int = 1
@@ -127,8 +128,8 @@ def test_an_extended_plan_goes_on_after_the_steps_of_the_first(raw: Raw) -> None
     old, new = (plan_directory(raw.place, each.inputs.own_id()) for each in (first, second))
     for step in range(first.steps):
         assert read_splits(new, step, "events") == read_splits(old, step, "events")
-    assert min(read_step_bounds(new, "events")) == 0
-    assert max(read_step_bounds(new, "events")) == second.steps - 1
+    bounds = step_bounds(PlanSplits(new), "events")
+    assert (min(bounds), max(bounds)) == (0, second.steps - 1)
     verify_files(second, raw.place)
     assert raw.extend() == second, "the same tables give the same plan"
 
@@ -201,18 +202,18 @@ def test_offsets_may_be_missing_in_files_of_several_kafka_partitions(raw: Raw) -
 @pytest.mark.parametrize(
     ("after", "starts", "partition"),
     [
-        (b'{"0": 720, "1": 750}', b"{}", 0),
-        (b'{"0": 750}', b'{"1": 720}', 1),
-        (b'{"0": 750}', b"{}", 1),
+        ({0: 720, 1: 750}, {}, 0),
+        ({0: 750}, {1: 720}, 1),
+        ({0: 750}, {}, 1),
     ],
     ids=["with rows", "without rows", "new"],
 )
 def test_a_plan_is_not_extended_by_rows_that_do_not_follow_at_once(
-    raw: Raw, after: bytes, starts: bytes, partition: int
+    raw: Raw, after: dict[int, int], starts: dict[int, int], partition: int
 ) -> None:
     raw.append(range(780, 840), step=2, offset=360)  # a file with offsets 750 to 779 of both
-    raw.kept.write(offsets_file(raw.header.inputs.own_id(), "events"), after)
-    raw.kept.write(starts_file(raw.header.plan_id, "events"), starts)
+    write_offsets(raw.kept, offsets_file(raw.header.inputs.own_id(), "events"), after)
+    write_offsets(raw.kept, starts_file(raw.header.plan_id, "events"), starts)
     missing = f"partition {partition} lacks [0-9]+ offsets: (720|0) to 749"
     with pytest.raises(NotExtended, match=missing):
         raw.extend()

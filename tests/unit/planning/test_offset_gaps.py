@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from backfill.planning.missing_offsets import NO_BOUNDS, Offsets, check_offsets, in_words
-from backfill.planning.partition_files import Continuous, Gap
+from backfill.planning.partition_files import Gap
 
 File = tuple[int, int, int, int, int]
 
@@ -56,13 +56,13 @@ def test_offsets_of_several_topics_are_not_compared() -> None:
         [(30, 40), (40, 50), (0, 10), (10, 20)],
     ):
         found = checked(files, arrived=arrived)
-        assert (found.gaps, found.continuous) == ((), ()), arrived
+        assert found.gaps == (), arrived
         assert "as with several topics or clusters in one table" in found.notes[0]
 
 
-def test_offsets_without_a_gap_are_continuous() -> None:
+def test_offsets_without_a_gap_lack_nothing() -> None:
     found = checked([of(0, 100, 199), of(0, 0, 99), of(1, 7, 7), of(1, 8, 20)])
-    assert found == Offsets(continuous=(Continuous(0, 200, 200), Continuous(7, 21, 14)))
+    assert found == Offsets()
 
 
 def test_offsets_between_files_are_missing() -> None:
@@ -75,9 +75,9 @@ def test_offsets_between_files_are_missing() -> None:
 
 def test_offsets_that_the_table_has_outside_of_the_range_are_not_missing() -> None:
     files = [of(0, 0, 99), of(0, 150, 199)]
-    assert checked(files, [of(0, 100, 149)]).continuous
-    assert checked(files, [(0, 3, 0, 500, 90)]).continuous, "it may have them"
-    assert checked(files, [(NO_BOUNDS, NO_BOUNDS, 0, 0, 10)]).continuous, "it may have them"
+    assert not checked(files, [of(0, 100, 149)]).gaps
+    assert not checked(files, [(0, 3, 0, 500, 90)]).gaps, "it may have them"
+    assert not checked(files, [(NO_BOUNDS, NO_BOUNDS, 0, 0, 10)]).gaps, "it may have them"
     assert checked(files, [of(1, 100, 149)]).gaps == (Gap(0, 100, 150),)
     some = [of(0, 110, 119), of(0, 90, 104), of(0, 130, 160)]
     assert checked(files, some).gaps == (Gap(0, 105, 110), Gap(0, 120, 130))
@@ -87,7 +87,6 @@ def test_a_topic_that_leaves_offsets_out_can_not_tell() -> None:
     """A transaction's marker takes an offset, within files as well as between them."""
     found = checked([of(0, 0, 99, rows=98), of(0, 101, 199)])
     assert found.gaps == ()
-    assert not found.continuous
     assert "transactions" in found.notes[0]
 
 
@@ -97,12 +96,12 @@ def test_a_marker_after_each_file_is_no_missing_row() -> None:
     found = checked(files)
     assert found.gaps == ()
     assert "transactions" in found.notes[0]
-    assert checked([of(0, 0, 99), of(0, 101, 199)]).continuous
+    assert checked([of(0, 0, 99), of(0, 101, 199)]) == Offsets()
 
 
 def test_files_of_several_partitions_can_not_tell() -> None:
     found = checked([(0, 3, 0, 99, 100), of(0, 200, 299)])
-    assert (found.gaps, found.continuous) == ((), ())
+    assert found.gaps == ()
     assert "1 of 2 files contain rows of several partitions" in found.notes[0]
 
 
@@ -138,7 +137,6 @@ def test_what_is_left_out_and_repeated_is_found(
     found = checked(files)
     assume(gaps <= 5 or 2 * gaps <= len(files))
     assert sum(gap.end - gap.start for gap in found.gaps) == lost
-    assert (found.continuous != ()) == (lost == 0)
     rows = "1 row has" if twice == 1 else f"{twice:,} rows have"
     assert found.notes == (
         (f"at least {rows} the same Kafka offset as another row",) if twice else ()
@@ -179,15 +177,12 @@ def test_offsets_that_are_missing_at_an_edge_of_the_range_or_in_all_of_it_are_fo
     for lost in (range(-1, 3), range(3, 7), range(-1, 7), range(6), [0], [5]):
         found = by_the_hour(*others, hourly(lost, 2))
         assert found.gaps == (Gap(2, 50 * (lost[0] + 3), 50 * (lost[-1] + 4)),), lost
-        assert found.continuous == ()
 
 
 def test_what_is_missing_beside_the_range_is_none_of_it() -> None:
     assert by_the_hour(hourly([-2, -1, 6, 7])).gaps == ()
     few = hourly([-1, 0, 5, 6], rows=10)  # too few to say whether some were in the range
     assert by_the_hour(few).gaps == ()
-    assert not by_the_hour(few).show_quiet(0, HOUR)
-    assert by_the_hour(few).show_quiet(2 * HOUR, 3 * HOUR)
     long_after = checked(
         [of(0, 0, 9, rows=10)],
         arrived=[(0, 5 * HOUR)],
@@ -220,18 +215,6 @@ def test_a_partition_may_begin_end_or_be_created_again() -> None:
     assert by_the_hour(whole).gaps == ()
 
 
-def test_a_stretch_is_quiet_if_partitions_with_most_rows_lack_nothing_across_it() -> None:
-    found = by_the_hour(hourly([]), hourly([], 1), hourly(range(-3, 3), 2))
-    assert found.show_quiet(1 * HOUR, 2 * HOUR)
-    assert found.show_quiet(0, 2 * HOUR), "rows before the range follow without a gap"
-    known = by_the_hour(hourly([]), hourly(range(-3, 3), 1), hourly(range(-3, 3), 2))
-    assert not known.show_quiet(1 * HOUR, 2 * HOUR), "most partitions may have lost it"
-    assert known.show_quiet(4 * HOUR, 5 * HOUR)
-    assert known.show_quiet(5 * HOUR, 6 * HOUR)
-    either = by_the_hour(hourly(range(2, 9)), hourly(range(-3, 4), 1))
-    assert not either.show_quiet(2 * HOUR, 4 * HOUR)
-
-
 @given(
     st.lists(
         st.tuples(st.integers(50, 90), st.sets(st.integers(-3, 8), max_size=9)),
@@ -256,5 +239,3 @@ def test_what_the_range_lacks_is_found_wherever_it_is(
     assert {
         (gap.partition, gap.start // partitions[gap.partition][0] - 3) for gap in found.gaps
     } == expected
-    within = any(0 <= hour < 6 for files in made for hour in files)
-    assert (found.continuous != ()) == (within and not expected)

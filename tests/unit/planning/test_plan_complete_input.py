@@ -1,5 +1,6 @@
 """Whether a real table has everything that a plan reads: by its rows, partitions and filters."""
 
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from made_files import source_input
-from planned import DAY_US, HOUR_US, plan, source, spec
+from planned import DAY_US, HOUR_US, moments_read, plan, source, spec
 from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -24,6 +25,8 @@ from backfill.planning.plan import InputCheck, PlanHeader
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
 
+FAR_US = 4_070_908_800_000_000
+"""2099-01-01T00:00:00Z."""
 SCHEMA = Schema(
     NestedField(1, "ts", TimestamptzType(), required=False),
     NestedField(2, "region", StringType(), required=False),
@@ -67,38 +70,27 @@ def test_rows_after_the_end_are_seen_in_whatever_partition(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_table_that_ends_too_early_is_incomplete(
+def test_a_table_that_ends_early_may_be_quiet_and_is_waited_for(
     lake: Catalog, tmp_path: Path, layout: str
 ) -> None:
     events = table(lake, LAYOUTS[layout])
     hour(events, *range(5, 10))
     check = found(tmp_path)
-    assert (check.complete, check.reached) == (False, False)
-    assert check.missing[0].startswith("the newest row arrived at 2026-03-01T09:59:54Z, 2h")
+    assert (check.complete, check.reached, check.behind) == (None, False, True)
+    assert check.awaited == (
+        "the newest row arrived at 2026-03-01T09:59:54Z, and none at or after the end of the input"
+        " range (2026-03-01T12:00:00Z)",
+    )
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_first_hour_without_rows_is_missing_only_if_there_are_older_rows(
-    lake: Catalog, tmp_path: Path, layout: str
+def test_a_bank_holiday_or_an_outage_whose_rows_came_later_refuses_nothing(
+    lake: Catalog, tmp_path: Path
 ) -> None:
-    events = table(lake, LAYOUTS[layout])
-    hour(events, *range(8, 14))
-    assert found(tmp_path / "without").complete is None
-    hour(events, -30)
-    check = found(tmp_path / "with")
-    assert check.complete is False
-    assert "no rows from 2026-03-01T06:00:00Z to 2026-03-01T08:00:00Z (2h)" in check.missing[0]
-
-
-@pytest.mark.parametrize("layout", ["unpartitioned", "by day"])
-def test_a_row_of_1970_does_not_show_that_a_table_is_older(
-    lake: Catalog, tmp_path: Path, layout: str
-) -> None:
-    """That is what a missing time becomes where nobody looks."""
-    events = table(lake, LAYOUTS[layout])
-    hour(events, *range(8, 14))
-    hour(events, -DAY_US // HOUR_US, minutes=1)
-    assert found(tmp_path).complete is None
+    events = table(lake)
+    for day in range(-2, 2):
+        hour(events, *(24 * day + each for each in range(5, 14) if day or each not in (7, 8, 9)))
+    check = found(tmp_path)
+    assert (check.complete, check.missing, check.unknown) == (True, (), ())
 
 
 @pytest.mark.parametrize("layout", ["unpartitioned", "by region"])
@@ -110,41 +102,7 @@ def test_rows_that_the_filter_leaves_out_show_nothing(
     hour(events, *range(5, 14))
     assert found(tmp_path / "all").complete is True
     assert found(tmp_path / "eu", filter="region == 'eu'").complete is True
-    assert found(tmp_path / "us", filter="region == 'us'").complete is False
-
-
-@pytest.mark.parametrize("layout", ["unpartitioned", "by hour", "by day"])
-def test_a_hole_is_compared_with_other_days(lake: Catalog, tmp_path: Path, layout: str) -> None:
-    events = table(lake, LAYOUTS[layout])
-    hour(events, *range(5, 8), *range(9, 14))
-    check = found(tmp_path / "one day")
-    assert check.complete is False
-    assert check.missing == (
-        "no rows from 2026-03-01T07:59:54Z to 2026-03-01T09:00:00Z (1h), where about"
-        " 601 would be usual",
-    )
-    hour(events, *(24 + each for each in (5, 6, 7, 9, 10)))  # the same pause on the next day
-    assert found(tmp_path / "pause").complete is True
-    hour(events, 24 + 8)
-    assert found(tmp_path / "no pause").complete is False
-
-
-@pytest.mark.parametrize("layout", ["unpartitioned", "by day"])
-def test_days_whose_files_have_no_bounds_can_not_tell(
-    lake: Catalog, tmp_path: Path, layout: str
-) -> None:
-    """Iceberg keeps metrics of the first hundred columns only, unless a table says otherwise."""
-    events = table(lake, LAYOUTS[layout])
-    without = {"write.metadata.metrics.column.ts": "none"}
-    events.transaction().set_properties(without).commit_transaction()
-    for day in range(-2, 2):
-        hour(events, *(24 * day + each for each in (5, 6, 7, 10, 11, 12)))
-    check = found(tmp_path)
-    assert check.complete is None
-    assert "no rows from 2026-03-01T07:59:54Z to 2026-03-01T10:00:00Z (2h)" in check.unknown[0]
-    assert (
-        "files of other days span too much time to compare, or have no bounds" in check.unknown[0]
-    )
+    assert found(tmp_path / "us", filter="region == 'us'").complete is None
 
 
 THROUGH = "kafka.connect.valid-through-ts"
@@ -224,7 +182,9 @@ def test_a_quiet_table_of_the_sink_is_not_refused(lake: Catalog, tmp_path: Path)
 def test_rows_after_the_last_commit_may_be_missing_and_are_waited_for(
     lake: Catalog, tmp_path: Path
 ) -> None:
-    """However close to the end the newest row is; a later compaction brings none."""
+    """However close to the end the newest row is; a later compaction brings none. Nor do rows of
+    before the end that are committed later show that all are there.
+    """
     events = table(lake)
     hour(events, *range(5, 12))
     says(events, Operation.APPEND, at="2026-03-01T11:59:59.900Z")
@@ -237,7 +197,10 @@ def test_rows_after_the_last_commit_may_be_missing_and_are_waited_for(
     with pytest.raises(InputAwaited, match="the newest rows were committed at"):
         make_plan(wanted, workspace, parallelism=1, awaits_input=True)
     says(events, Operation.APPEND, at="2026-03-01T12:00:05Z")
-    assert found(tmp_path / "after").complete is True
+    check = found(tmp_path / "after")
+    assert (check.complete, check.behind) == (None, True)
+    hour(events, 12)
+    assert found(tmp_path / "reached").complete is True
 
 
 @pytest.mark.parametrize("layout", ["unpartitioned", "by day"])
@@ -248,7 +211,7 @@ def test_a_row_of_the_far_future_does_not_show_that_the_table_goes_on(
     hour(events, *range(5, 10))
     hour(events, 24 * 365 * 70, minutes=1)
     check = found(tmp_path / "alone")
-    assert (check.complete, check.reached) == (False, False)
+    assert (check.complete, check.reached) == (None, False)
     moments = [DAY_US + 11 * HOUR_US, DAY_US + 24 * 365 * 70 * HOUR_US]
     far = pa.array(moments, pa.timestamp("us", "UTC"))
     events.append(pa.table({"ts": far, "region": ["eu", "eu"]}))
@@ -409,7 +372,8 @@ def test_no_plan_is_made_of_rows_that_are_waited_for(
 
 
 def test_rows_that_have_yet_to_arrive_are_waited_for(lake: Catalog, tmp_path: Path) -> None:
-    hour(table(lake), *range(5, 12))
+    events = table(lake)
+    hour(events, *range(5, 12))
     workspace, wanted = Workspace(str(tmp_path / "w")), spec(source("events"))
 
     def planned_at(now: str) -> PlanHeader:
@@ -418,7 +382,10 @@ def test_rows_that_have_yet_to_arrive_are_waited_for(lake: Catalog, tmp_path: Pa
 
     with pytest.raises(InputAwaited, match="the input range ends at 2026-03-01T12:00:00Z"):
         planned_at("2026-03-01T11:59:59Z")
-    assert planned_at("2026-03-01T12:00:00Z").steps > 0
+    with pytest.raises(InputAwaited, match="none at or after the end of the input range"):
+        planned_at("2026-03-01T12:00:00Z")
+    hour(events, 12, minutes=1)
+    assert planned_at("2026-03-01T12:01:00Z").steps > 0
 
 
 def test_a_range_without_any_row_is_waited_for(lake: Catalog, tmp_path: Path) -> None:
@@ -464,11 +431,11 @@ def record(records: Table, first: int, last: int, hour_: float, partition: int =
     records.append(pa.table(columns, schema=RECORDS))
 
 
-def test_offsets_tell_a_quiet_hour_from_a_lost_one(lake: Catalog, tmp_path: Path) -> None:
+def test_offsets_show_a_lost_hour_that_times_do_not(lake: Catalog, tmp_path: Path) -> None:
     records = lake.create_table("raw.events", RECORDS)
     for number, hour_ in enumerate((5, 6, 7, 9, 10, 11, 12)):
         record(records, 1000 * number, 1000 * number + 999, hour_)
-    assert found(tmp_path / "by time").complete is False
+    assert found(tmp_path / "by time").complete is True
     assert found(tmp_path / "by offsets", kafka=KAFKA).complete is True
     record(records, 8000, 8999, 11.5)
     check = found(tmp_path / "lost", kafka=KAFKA)
@@ -513,6 +480,12 @@ def test_rows_that_ingestion_wrote_twice_are_told(lake: Catalog, tmp_path: Path)
     assert check.notes == ("at least 1,000 rows have the same Kafka offset as another row",)
 
 
+def at(events: Table, *moments: int | None) -> None:
+    """Appends a file with rows of these moments."""
+    ts = pa.array(moments, pa.timestamp("us", "UTC"))
+    events.append(pa.table({"ts": ts, "region": ["eu"] * len(ts)}))
+
+
 def live(workspace: Path, *names: str, start: str = "2026-03-01T06:00:00Z") -> PlanHeader:
     """A plan of everything that the tables have since six o'clock, or another time."""
     window = {"start": start, "end": "Live"}
@@ -547,10 +520,13 @@ def test_few_rows_before_live_traffic_are_all_there_are(lake: Catalog, tmp_path:
 
 
 def test_rows_that_are_missing_before_live_traffic_are_seen(lake: Catalog, tmp_path: Path) -> None:
-    hour(table(lake), 6, 7, 10, 11)
-    check = live(tmp_path).sources[0].input
+    records = lake.create_table("raw.events", RECORDS)
+    for hour_ in (6, 7, 10, 11):
+        record(records, 1000 * hour_, 1000 * hour_ + 999, hour_)
+    window = {"start": "2026-03-01T06:00:00Z", "end": "Live"}
+    check = plan(tmp_path, source("events", kafka=KAFKA), window=window).header.sources[0].input
     assert check.complete is False
-    assert "no rows from 2026-03-01T07:59:54Z to 2026-03-01T10:00:00Z" in check.missing[0]
+    assert check.missing == ("Kafka partition 0 lacks 2,000 offsets: 8000 to 9999",)
 
 
 def test_a_live_end_is_another_plan_once_the_table_has_grown(lake: Catalog, tmp_path: Path) -> None:
@@ -566,3 +542,42 @@ def test_a_live_window_without_rows_is_refused(lake: Catalog, tmp_path: Path) ->
     hour(table(lake), 6)
     with pytest.raises(InvalidPlanInput, match="no rows with ts from 2026-03-01T09:00:00Z on"):
         live(tmp_path, start="2026-03-01T09:00:00Z")
+
+
+def test_a_row_of_2099_does_not_move_the_live_end(lake: Catalog, tmp_path: Path) -> None:
+    events = table(lake)
+    hour(events, *range(5, 10))
+    newest = DAY_US + 10 * HOUR_US - 6_000_000
+    more: list[list[int | None]] = [[newest + 1, FAR_US], [FAR_US + 1], [newest - 5, None, FAR_US]]
+    for each in more:
+        at(events, *each)
+    planned = plan(
+        tmp_path, source("events"), window={"start": "2026-03-01T06:00:00Z", "end": "Live"}
+    )
+    assert planned.header.inputs.end_us == newest + 2
+    (totals,) = planned.header.sources
+    assert totals.input.complete is True
+    assert moments_read(planned.splits, "ts")[-2:] == [newest, newest + 1]
+    (warning,) = (each for each in planned.header.warnings if "window.end" in each)
+    assert "leaves out 3 rows with ts up to 2099-01-01T00:00:00.000001Z" in warning
+
+
+def test_rows_of_clocks_that_are_a_little_ahead_are_before_the_live_end(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    ahead = int(time.time() * 1_000_000) + HOUR_US
+    events = table(lake)
+    hour(events, 6)
+    at(events, ahead)
+    header = live(tmp_path)
+    assert header.inputs.end_us == ahead + 1
+    assert header.warnings == ()
+
+
+def test_a_table_with_rows_of_2099_alone_has_none_before_the_live_end(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    events = table(lake)
+    at(events, FAR_US)
+    with pytest.raises(InvalidPlanInput, match="no rows with ts"):
+        live(tmp_path)

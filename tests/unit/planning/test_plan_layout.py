@@ -1,5 +1,6 @@
 """Steps and splits over any layout of files: nothing lost, nothing doubled, bounds kept."""
 
+import io
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -194,7 +195,7 @@ def test_a_big_file_is_shared_between_tasks_by_its_row_groups(
 
 def test_a_range_that_needs_too_many_steps_is_refused() -> None:
     with pytest.raises(InvalidPlanInput, match="raise maxMisalignment"):
-        files, _ = made_source("a", [[[1_000, 300_000_000]]])
+        files, _ = made_source("a", [[range(1_000, 6_000_000, 40)]])
         lay_out(read_sources([files]), made_inputs(START, 400_000_000, [files]))
 
 
@@ -202,3 +203,56 @@ def test_files_that_only_reach_around_the_range_leave_nothing_to_read() -> None:
     files, _ = made_source("a", [[[START - 1], [END]]])
     with pytest.raises(InvalidPlanInput, match="some of their files contain older and newer rows"):
         lay_out(read_sources([files]), made_inputs(START, END, [files]))
+
+
+FAR = 10**9
+"""Long before and after all that is read."""
+
+
+def test_a_row_of_1970_and_one_of_2099_in_each_file_leave_the_others_their_steps() -> None:
+    made = [[list(range(first, first + 60, 2))] for first in range(START, END - 60, 20)]
+    strays = [[[-FAR, *group, FAR]] for (group,) in made]
+    asked = {"max_misalignment_us": 20, "allowed_lateness_us": 5}
+    tidy, splits_of_tidy, _ = plan([made], **asked)
+    header, splits, content = plan([strays], **asked)
+    read = rows_of(splits, content)
+    assert Counter((path, row) for _, path, row, _ in read) == rows_wanted(
+        [strays], NAMES[:1], START, END
+    )
+    assert (header.step_starts_us, header.step_ends_us, len(splits)) == (
+        tidy.step_starts_us,
+        tidy.step_ends_us,
+        len(splits_of_tidy),
+    )
+    assert header.sources[0].rows == len(read)
+    (warning,) = header.warnings
+    assert f"source a: {len(made)} files also contain {2 * len(made)} rows far outside" in warning
+
+
+def test_a_row_far_from_the_others_of_its_file_is_read_in_a_step_of_its_own() -> None:
+    group = list(range(START, START + 100))
+    header, splits, content = plan(
+        [[[[*group, END - 1]]]], max_misalignment_us=40, allowed_lateness_us=0
+    )
+    assert header.steps == 6
+    assert splits["rows"].to_pylist()[-1] == 1
+    assert rows_of(splits, content)[-1][3] == END - 1
+    assert header.sources[0].rows == 101
+    (warning,) = header.warnings
+    assert "1 row with ts" in warning
+
+
+def test_files_that_have_rows_all_over_the_range_are_not_all_read() -> None:
+    rows = list(range(START, END, 5))
+    opened: list[str] = []
+    files, content = made_source("a", [[rows]] * 100)
+
+    def opening(path: str) -> io.BytesIO:
+        opened.append(path)
+        return io.BytesIO(content[path])
+
+    files.open = opening
+    inputs = made_inputs(START, END, [files], max_misalignment_us=20, allowed_lateness_us=0)
+    header, _ = lay_out(read_sources([files]), inputs)
+    assert (len(set(opened)), len(opened)) == (64, 64)
+    assert header.sources[0].rows == 100 * len(rows)

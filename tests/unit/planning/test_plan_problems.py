@@ -67,6 +67,7 @@ def problems(tmp_path: Path, *sources: dict[str, Any], **fields: Any) -> list[Pr
             "namespace row",
         ),
         ({"timestampColumn": "tss"}, "timestampColumn", "has no column tss", "did you mean ts?"),
+        ({"timestampColumn": "TS"}, "timestampColumn", "has no column TS", "did you mean ts?"),
         (
             {"timestampColumn": "region"},
             "timestampColumn",
@@ -142,6 +143,23 @@ def test_a_mistake_is_named_with_what_to_do(
     assert problem.field == f"spec.sources[0].{field}"
     assert message in problem.message
     assert fix in problem.fix
+
+
+def test_a_time_in_a_map_that_is_written_like_a_field_is_refused_with_how_to_write_it(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    times = pa.array([[("ingested", 1)]], pa.map_(pa.string(), pa.int64()))
+    rows = pa.table({"metadata": times, "metadata_ts": pa.array([DAY_US], TS)})
+    lake.create_table("raw.mapped", rows.schema).append(rows)
+    wish = {"timestampColumn": "metadata.ingested", "timestampUnit": "ms"}
+    (problem,) = problems(tmp_path, source("events", **{"table": "lake.raw.mapped", **wish}))
+    assert problem.field == "spec.sources[0].timestampColumn"
+    assert problem.message.startswith("column metadata of lake.raw.mapped is a map")
+    assert "written as map['key']" in problem.fix
+    (problem,) = problems(
+        tmp_path, source("events", table="lake.raw.mapped", timestampColumn="metadata_t")
+    )
+    assert "did you mean metadata_ts" in problem.fix
 
 
 @pytest.mark.usefixtures("events")

@@ -132,6 +132,7 @@ def test_a_nested_column_without_bounds_is_found_in_the_footers(
     planned = plan(tmp_path / "w", source("events", timestampColumn="__metadata__.kafka_ts"))
     assert moments_read(planned.splits, "__metadata__.kafka_ts") == WANTED
     assert planned.header.sources[0].files_without_bounds == 24
+    assert planned.header.sources[0].input.complete is True, "there are rows from after the window"
     assert (
         "read the footers of 24 files, because the manifests have no bounds of __metadata__.kafka_ts"
         in planned.header.warnings[0]

@@ -8,7 +8,7 @@ discarded at once, since an entry takes some ten kilobytes as objects.
 """
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, Or
-from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
+from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator, extract_field_ids
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
@@ -36,7 +36,7 @@ from pyiceberg.types import IntegerType, LongType, TimestampNanoType
 from pyiceberg.utils.schema_conversion import LOGICAL_FIELD_TYPE_MAPPING
 
 from backfill.api.errors import InvalidPlanInput, Problem
-from backfill.iceberg.library_errors import reason
+from backfill.iceberg.library_errors import reason, says_later
 from backfill.iceberg.timestamp_units import GREATEST_US, LEAST_US
 from backfill.planning.metadata.ingestion_watermark import latest_us, written_us
 from backfill.planning.metadata.partitions import SpecReader, spec_reader
@@ -59,8 +59,6 @@ LOGICAL_FIELD_TYPE_MAPPING.setdefault(("timestamp-nanos", "long"), TimestampNano
 
 CALENDAR_US = 9_200_000_000_000_000
 """All moments that nanoseconds since 1970 can represent are within this, before and after."""
-_YEAR_US = 366 * 86_400_000_000
-_BEFORE, _AFTER = "before", "after"
 _NEAR_US = (86_400_000_000, 7 * 86_400_000_000)
 """Files are near a range if they are within its length of it, but at least and at most these."""
 _KAFKA_COLUMNS = 2
@@ -69,6 +67,10 @@ _READERS = 4
 """Threads that read manifests.
 Decoding holds the interpreter's lock, but waiting for the object store does not.
 """
+_MOST_ROWS = 1 << 40
+"""More rows than any data file has. A greater number in a manifest is wrong."""
+_MOST_BYTES = 1 << 60
+"""More bytes than any file has, of which sums still fit into 64 bits."""
 _INT_BYTES, _LONG_BYTES = 4, 8
 """Bytes of a bound. In a file from before an int was promoted to long, it has those of an int."""
 
@@ -163,9 +165,7 @@ class ManifestScan:
         self._range = (start_us, end_us)
         self._progress = on_progress
         self.column = timestamp_column(pinned.source, pinned.schema)
-        expression = And(
-            in_range(self.column.name, self.column.ticks, start_us, end_us), pinned.row_filter
-        )
+        expression = self._arrived_in(start_us, end_us)
         self._reader = partial(
             spec_reader,
             pinned.table.metadata,
@@ -181,8 +181,7 @@ class ManifestScan:
         self._deletes = DeleteIndex()
         self._data: list[ManifestFile] = []
         self._skipped: list[ManifestFile] = []
-        self._sees = {_BEFORE: False, _AFTER: False}
-        self._earliest_us = start_us - _YEAR_US  # those of 1970 have no timestamp
+        self._sees_after = False
         committed_us = written_us(pinned.table.metadata, pinned.snapshot)
         self._latest_us = min(latest_us(committed_us, pinned.source), CALENDAR_US)
         near_us = min(max(end_us - start_us, _NEAR_US[0]), _NEAR_US[1])
@@ -217,48 +216,11 @@ class ManifestScan:
         self._refuse_other_formats(other_formats)
         return self._assemble(chunks)
 
-    def rows_before(self) -> bool:
-        """Whether the table has rows from the year before the range, by the metadata of files that
-        may satisfy the source's filter. To be asked after :meth:`read`.
-        """
-        start, end = self._earliest_us, self._range[0]
-        return self._sees[_BEFORE] or self._look(_BEFORE, start, end)
-
     def rows_after(self) -> bool:
-        """The same for rows from the end of the range on that can have arrived by then."""
-        start, end = self._range[1], self._latest_us
-        return self._sees[_AFTER] or (start < end and self._look(_AFTER, start, end))
-
-    def bounds_near(self, ranges: Sequence[tuple[int, int]]) -> Iterator[Int64s]:
-        """Of all files that may have rows in some ranges and may satisfy the source's filter: the
-        least and greatest timestamps and the number of rows, manifest by manifest. Files without
-        bounds may have rows wherever their partition allows it. To be used after :meth:`read`.
+        """Whether the table has rows from the end of the range on that can have arrived by then, by
+        the metadata of files that may satisfy the source's filter. To be asked after :meth:`read`.
         """
-        column = self.column
-        wanted = (in_range(column.name, column.ticks, *each) for each in _joined(ranges))
-        expression = And(reduce(Or, wanted), self._pinned.row_filter)
-        partitions = _Partitions(
-            lambda spec_id: self._reader(spec_id=spec_id, expression=expression)
-        )
-        for manifest in self._data:
-            spec_id = manifest.partition_spec_id
-            if not partitions.reader(spec_id).manifest_may_match(manifest):
-                continue
-            found = []
-            for entry, _ in self._entries(self._pinned.table.io, manifest):
-                values = entry._data
-                partition = partitions.number(spec_id, values[3])
-                if (
-                    partitions.may_match[partition]
-                    and _count(values[8], column.field_id) != values[4]
-                    and self._metrics_may_match(entry)
-                ):
-                    lower, upper = self._bound(values[10]), self._bound(values[11])
-                    span = partitions.values[partition].range_us or (-CALENDAR_US, CALENDAR_US)
-                    if lower is not None and upper is not None:
-                        span = column.ticks.floor_us(lower), column.ticks.floor_us(upper)
-                    found.append((*span, values[4]))
-            yield np.array(found, np.int64).reshape(-1, 3).T
+        return self._sees_after or (self._range[1] < self._latest_us and self._look_after())
 
     def offset_bounds(self) -> Iterator[Int64s]:
         """Bounds of Kafka partition and offset of all files, manifest by manifest. To be used after
@@ -274,10 +236,9 @@ class ManifestScan:
         timestamps: what :meth:`read` has met, and then from manifests that it has skipped.
         """
         yield from self._offsets_near
-        column, (start, end), near = self.column, self._range, self._near
+        (start, end), near = self._range, self._near
         sides = [(near[0], start), (end, max(near[1], end))]
-        wanted = (in_range(column.name, column.ticks, *side) for side in sides)
-        expression = And(reduce(Or, wanted), self._pinned.row_filter)
+        expression = reduce(Or, (self._arrived_in(*side) for side in sides))
         readers = {
             spec_id: self._reader(spec_id=spec_id, expression=expression)
             for spec_id in {manifest.partition_spec_id for manifest in self._skipped}
@@ -290,6 +251,13 @@ class ManifestScan:
         with ThreadPoolExecutor(_READERS) as pool:
             yield from pool.map(self._read_offsets_near, chosen)
 
+    def _arrived_in(self, start_us: int, end_us: int) -> BooleanExpression:
+        """Rows of the source with a timestamp in [start, end), as far as metadata has it."""
+        column, wanted = self.column, self._pinned.row_filter
+        if column.key is not None:  # neither partitions nor statistics know the values of one key
+            return wanted
+        return And(in_range(column.name, column.ticks, start_us, end_us), wanted)
+
     def _read_offsets_near(self, manifest: ManifestFile) -> Int64s:
         entries = self._entries(self._pinned.table.io, manifest)
         return _near_columns(
@@ -298,7 +266,7 @@ class ManifestScan:
 
     def _offsets_if_near(self, entry: DataFile) -> Iterator[tuple[int, ...]]:
         """Those of a file that has no rows of the range, if it is near."""
-        lower, upper = self._bound(entry._data[10]), self._bound(entry._data[11])
+        lower, upper = self._bounds(entry)
         if lower is None or upper is None or len(self._kafka_columns) < _KAFKA_COLUMNS:
             return
         lower_us, upper_us = self.column.ticks.floor_us(lower), self.column.ticks.floor_us(upper)
@@ -308,7 +276,7 @@ class ManifestScan:
 
     def _offsets_of(self, entry: DataFile) -> tuple[int, ...]:
         """Bounds of partition and offset, and number of rows."""
-        values = entry._data
+        values, rows = entry._data, max(_rows(entry), 0)
         lower, upper, nulls = values[10] or {}, values[11] or {}, values[8] or {}
         bounds = [
             _number(side.get(column.field_id))
@@ -318,15 +286,12 @@ class ManifestScan:
         exact = all(nulls.get(column.field_id) == 0 for column in self._kafka_columns)
         known = [bound for bound in bounds if bound is not None]
         if not exact or len(known) < len(bounds):
-            return (NO_BOUNDS, NO_BOUNDS, 0, 0, values[4])
-        return (*known, values[4])
+            return (NO_BOUNDS, NO_BOUNDS, 0, 0, rows)
+        return (*known, rows)
 
-    def _look(self, side: str, start_us: int, end_us: int) -> bool:
-        """Reads manifests that were skipped until one has rows on a side of the range."""
-        column = self.column
-        expression = And(
-            in_range(column.name, column.ticks, start_us, end_us), self._pinned.row_filter
-        )
+    def _look_after(self) -> bool:
+        """Reads manifests that were skipped until one has rows from after the range."""
+        expression = self._arrived_in(self._range[1], self._latest_us)
         readers: dict[int, SpecReader] = {}
         io = self._pinned.table.io
         for manifest in self._skipped:
@@ -337,27 +302,24 @@ class ManifestScan:
                 continue
             for entry, _ in self._entries(io, manifest):
                 self._note_outside(entry, self._partitions.number(spec_id, entry._data[3]))
-                if self._sees[side]:
+                if self._sees_after:
                     return True
         return False
 
     def _note_outside(self, entry: DataFile, partition: int) -> None:
-        """Notes on which sides of the range a file that is not read has rows."""
-        if all(self._sees.values()) or not self._partitions.may_pass_filter[partition]:
+        """Notes whether a file that is not read has rows from after the range."""
+        if self._sees_after or not self._partitions.may_pass_filter[partition]:
             return
-        values = entry._data
-        lower, upper, ticks = self._bound(values[10]), self._bound(values[11]), self.column.ticks
-        if lower is not None and upper is not None:
-            lower_us, upper_us = ticks.floor_us(lower), ticks.floor_us(upper)
+        lower, _ = self._bounds(entry)
+        if lower is not None:
+            lower_us = self.column.ticks.floor_us(lower)
         else:
             span = self._partitions.values[partition].range_us
             if span is None:
                 return
-            lower_us, upper_us = span
-        before = self._earliest_us <= upper_us < self._range[0]
-        after = self._range[1] <= lower_us < self._latest_us
-        if (before or after) and self._metrics_may_match(entry):
-            self._sees[_AFTER if after else _BEFORE] = True
+            lower_us = span[0]
+        if self._range[1] <= lower_us < self._latest_us and self._metrics_may_match(entry):
+            self._sees_after = True
 
     def _manifests(self) -> list[ManifestFile]:
         try:
@@ -396,10 +358,11 @@ class ManifestScan:
             self._note_outside(entry, partition)
             columns.offsets_near += self._offsets_if_near(entry)
             return
-        rows, column = values[4], self.column.field_id
-        nulls = _count(values[8], column)
-        lower, upper = self._bound(values[10]), self._bound(values[11])
-        if nulls == rows and (lower is None or upper is None):
+        rows, nulls = _rows(entry), _nulls(entry, self.column.field_id)
+        counted = rows != UNKNOWN
+        # if the number of rows is wrong, no metric is relied on: the footer has the right ones
+        lower, upper = self._bounds(entry) if counted else (None, None)
+        if counted and nulls == rows and (lower is None or upper is None):
             columns.without_timestamp += rows
             return
         bounded = lower is not None and upper is not None
@@ -408,7 +371,7 @@ class ManifestScan:
         if (
             lower_us >= self._range[1]
             or upper_us < self._range[0]
-            or not self._metrics_may_match(entry)
+            or (counted and not self._metrics_may_match(entry))
         ):
             self._note_outside(entry, partition)
             columns.offsets_near += self._offsets_if_near(entry)
@@ -417,11 +380,26 @@ class ManifestScan:
             columns.other_formats.append(f"{values[1]} ({str(values[2]).lower()})")
         columns.path.append(values[1])
         columns.numbers.append(
-            (values[5], rows, lower_us, upper_us, bounded, nulls, partition, sequence)
+            (
+                min(values[5] or 0, _MOST_BYTES),
+                rows,
+                lower_us,
+                upper_us,
+                bounded,
+                nulls,
+                partition,
+                sequence,
+            )
         )
         columns.group_starts.append(_row_group_starts(values[13], values[5]))
         if len(self._kafka_columns) == _KAFKA_COLUMNS:
             columns.offsets.append(self._offsets_of(entry))
+
+    def _bounds(self, entry: DataFile) -> tuple[int | None, int | None]:
+        """The least and greatest timestamp of a file; None for those that its metrics lack."""
+        lower, upper = self._bound(entry._data[10]), self._bound(entry._data[11])
+        wrong = lower is not None and upper is not None and lower > upper
+        return (None, None) if wrong else (lower, upper)
 
     def _bound(self, bounds: Mapping[int, bytes] | None) -> int | None:
         value = bounds.get(self.column.field_id) if bounds else None
@@ -532,6 +510,8 @@ class ManifestScan:
                 f"metadata file {path} of {self._pinned.source.table} cannot be read:"
                 f" {reason(error)}",
                 "check the store's credentials; if the file is gone, choose a newer snapshot",
+                may_pass=says_later(error),
+                unavailable=says_later(error),
             )
         )
 
@@ -545,17 +525,6 @@ def manifests_of(snapshot: Snapshot, io: FileIO) -> list[ManifestFile]:
     ]
 
 
-def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges that cover the same and do not overlap."""
-    joined: list[tuple[int, int]] = []
-    for start, end in sorted(ranges):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((start, end))
-    return joined
-
-
 def _kafka_columns(pinned: PinnedTable) -> tuple[ColumnRef, ...]:
     names = (pinned.source.kafka_partition_column, pinned.source.kafka_offset_column)
     return tuple(column_ref(pinned.schema, name) for name in names if name is not None)
@@ -566,8 +535,12 @@ def _metrics_evaluator(pinned: PinnedTable) -> Callable[[DataFile], bool]:
     if isinstance(expression, AlwaysTrue):
         return lambda entry: bool(entry._data[4])
     evaluator = _InclusiveMetricsEvaluator(pinned.schema, expression)
+    used = extract_field_ids(evaluator.expr)
 
     def may_match(entry: DataFile) -> bool:
+        counts = [each or {} for each in entry._data[7:10]]  # of values, nulls and NaN
+        if any(not 0 <= each.get(column, 0) <= _MOST_ROWS for each in counts for column in used):
+            return True  # where -1 stands for unknown, all values would seem to be null
         try:
             return bool(evaluator.eval(entry))
         except (ValueError, TypeError, ArithmeticError, struct.error):
@@ -595,8 +568,18 @@ def _number(bound: bytes | None) -> int | None:
     return int.from_bytes(bound, "little", signed=True) if known and bound else None
 
 
-def _count(counts: Mapping[int, int] | None, column: int) -> int:
-    return counts.get(column, UNKNOWN) if counts else UNKNOWN
+def _rows(entry: DataFile) -> int:
+    """Number of rows of a data file, by its manifest; :data:`UNKNOWN` if that cannot be right.
+    Files without rows are not worth an entry: where one says so, the file may have some.
+    """
+    rows = int(entry._data[4] or 0)  # some writers have it nullable
+    return rows if 0 < rows <= _MOST_ROWS else UNKNOWN
+
+
+def _nulls(entry: DataFile, column: int) -> int:
+    """Number of rows in which a column is null; :data:`UNKNOWN` if it is missing or wrong."""
+    nulls = (entry._data[8] or {}).get(column, UNKNOWN)
+    return nulls if 0 <= nulls <= (entry._data[4] or 0) else UNKNOWN
 
 
 def _chunk(columns: _Columns) -> _Chunk:

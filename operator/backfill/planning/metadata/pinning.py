@@ -7,9 +7,17 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
-from pyiceberg.types import IntegerType, LongType, NestedField
+from pyiceberg.types import (
+    IcebergType,
+    IntegerType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+)
 
 from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.api.field_types import map_and_key
 from backfill.api.quantities import format_time, to_us
 from backfill.api.source import SnapshotRef, Source
 from backfill.api.static_table import StaticTable
@@ -19,6 +27,12 @@ from backfill.planning.metadata.source_filter import check_filters, row_filter
 from backfill.planning.plan import SourceInput, StaticInput
 
 TIMESTAMP_TYPES = ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
+
+_NOT_IN_A_MAP = (
+    "use a column that is not inside a list or map; if there is none, add one to the table and copy"
+    " the value into it"
+)
+_BY_ITS_KEY = "a timestampColumn in a map with string keys is written as map['key']"
 
 
 @dataclass(frozen=True)
@@ -30,7 +44,6 @@ class PinnedTable:
     table: Table
     snapshot: Snapshot
     schema: Schema
-    timestamp: NestedField
     row_filter: BooleanExpression
     source: SourceInput
     appends: tuple[Snapshot, ...] | None = None
@@ -47,7 +60,7 @@ def pin(catalogs: Catalogs, source: Source, field: str) -> PinnedTable:
     snapshot = _pin_snapshot(table, source.table, source.snapshot, field, f"{field}.snapshot")
     schema = _schema_of(table, snapshot, source.snapshot)
     problems: list[Problem] = []
-    timestamp = _timestamp_field(schema, source, field, problems)
+    timestamp = _timestamp(schema, source, field, problems)
     problems += check_filters(source, schema, field)
     _check_kafka_columns(schema, source, field, problems)
     if timestamp is None or problems:
@@ -60,9 +73,8 @@ def pin(catalogs: Catalogs, source: Source, field: str) -> PinnedTable:
         schema_id=schema.schema_id,
         timestamp_column=source.timestamp_column,
         timestamp_field_id=timestamp.field_id,
-        timestamp_type=(
-            "long" if isinstance(timestamp.field_type, IntegerType) else str(timestamp.field_type)
-        ),
+        timestamp_key=timestamp.key,
+        timestamp_type="long" if isinstance(timestamp.kind, IntegerType) else str(timestamp.kind),
         timestamp_unit=source.timestamp_unit,
         row_filter=source.filter,
         region_column=source.regions.column if source.regions else None,
@@ -73,7 +85,7 @@ def pin(catalogs: Catalogs, source: Source, field: str) -> PinnedTable:
         watermark_property=source.watermark.property if source.watermark else None,
         watermark_unit=source.watermark.unit if source.watermark else None,
     )
-    return PinnedTable(field, table, snapshot, schema, timestamp, row_filter(pinned), pinned)
+    return PinnedTable(field, table, snapshot, schema, row_filter(pinned), pinned)
 
 
 def pin_static(
@@ -223,18 +235,42 @@ def _find(schema: Schema, name: str) -> NestedField | None:
         return None
 
 
-def _timestamp_field(
+@dataclass(frozen=True, slots=True)
+class _Timestamp:
+    """The timestamp column in a schema."""
+
+    field_id: int
+    """Of the column, or of the map that it is in."""
+    kind: IcebergType
+    key: str | None = None
+    """Its key in the map."""
+
+
+def _find_timestamp(schema: Schema, name: str) -> _Timestamp | None:
+    found = _find(schema, name)
+    if found is not None:
+        return _Timestamp(found.field_id, found.field_type)
+    in_map = map_and_key(name)
+    found = None if in_map is None else _find(schema, in_map[0])
+    if in_map is None or found is None or not isinstance(found.field_type, MapType):
+        return None
+    if not isinstance(found.field_type.key_type, StringType):
+        return None
+    return _Timestamp(found.field_id, found.field_type.value_type, in_map[1])
+
+
+def _timestamp(
     schema: Schema, source: Source, field: str, problems: list[Problem]
-) -> NestedField | None:
+) -> _Timestamp | None:
     column, unit = source.timestamp_column, source.timestamp_unit
-    found = _find(schema, column)
+    found = _find_timestamp(schema, column)
     where = f"{field}.timestampColumn"
     if found is None:
         problems.append(_missing(column, schema, source, where))
         return None
-    kind = str(found.field_type)
+    kind = str(found.kind)
     is_a = f"column {column} of {source.table} is a {kind}"
-    if isinstance(found.field_type, (LongType, IntegerType)):
+    if isinstance(found.kind, (LongType, IntegerType)):
         if unit is None:
             fix = "set timestampUnit to s, ms, us or ns"
             problems.append(Problem(f"{field}.timestampUnit", f"{is_a}; its unit is missing", fix))
@@ -277,6 +313,15 @@ def _check_kafka_columns(
 
 
 def _missing(column: str, schema: Schema, source: Source, where: str) -> Problem:
+    for name, field_id in schema._name_to_id.items():
+        kind, below = schema.find_type(field_id), column.removeprefix(name)
+        if not isinstance(kind, MapType) or below == column or below[:1] not in {".", "["}:
+            continue
+        message = (
+            f"column {name} of {source.table} is a map, and {column} would be one of its values,"
+            " which have no columns of their own"
+        )
+        return Problem(where, message, f"{_NOT_IN_A_MAP}; {_BY_ITS_KEY}")
     fix = near(column, schema._name_to_id)
     return Problem(where, f"table {source.table} has no column {column}", fix)
 
@@ -290,4 +335,4 @@ def _is_repeated(schema: Schema, field_id: int) -> bool:
 
 def _repeated(column: str, source: Source, where: str) -> Problem:
     message = f"column {column} of {source.table} is inside a list or map"
-    return Problem(where, message, "use a column that is not inside a list or map")
+    return Problem(where, message, f"{_NOT_IN_A_MAP}; {_BY_ITS_KEY}")

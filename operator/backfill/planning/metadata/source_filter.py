@@ -17,8 +17,8 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.literals import Literal, LongLiteral
 from pyiceberg.expressions.parser import parse
-from pyiceberg.expressions.visitors import bind, rewrite_not
-from pyiceberg.schema import Schema
+from pyiceberg.expressions.visitors import bind, extract_field_ids, rewrite_not
+from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.types import IcebergType
 from pyparsing import ParseException
 
@@ -54,6 +54,21 @@ def row_filter(source: SourceInput) -> BooleanExpression:
     if source.region_column is not None and source.regions is not None:
         whole = And(whole, In(term=source.region_column, literals=source.regions))
     return _without_nulls(rewrite_not(whole))
+
+
+def columns_read(source: SourceInput, schema: Schema) -> Schema:
+    """The columns of a planned source that are read whatever the application uses: those of time,
+    filters and Kafka's partition and offset. Of structs, only the needed fields.
+    """
+    kafka = (source.kafka_partition_column, source.kafka_offset_column)
+    wanted = row_filter(source)
+    filtered = (
+        set()
+        if isinstance(wanted, AlwaysTrue)
+        else extract_field_ids(bind(schema, wanted, case_sensitive=True))
+    )
+    ids = {schema.find_field(name).field_id for name in kafka if name is not None}
+    return prune_columns(schema, {source.timestamp_field_id, *ids, *filtered})
 
 
 def in_range(column: str, ticks: Ticks, start_us: int, end_us: int) -> BooleanExpression:

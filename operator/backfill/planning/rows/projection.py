@@ -20,6 +20,7 @@ from pyiceberg.types import (
     NestedField,
     StructType,
     TimeType,
+    UnknownType,
     UUIDType,
 )
 
@@ -81,7 +82,9 @@ class Projection:
     def _array(
         self, array: pa.Array, wanted: IcebergType, written: WrittenField, target: pa.DataType
     ) -> pa.Array:
-        if pa.types.is_null(array.type):
+        if isinstance(array, pa.ExtensionArray) and not isinstance(array, pa.UuidArray):
+            array = array.storage
+        if pa.types.is_null(array.type) or isinstance(wanted, UnknownType):
             return pa.nulls(len(array), target)
         match wanted:
             case StructType():

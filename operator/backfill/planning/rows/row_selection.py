@@ -16,7 +16,7 @@ from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.types import FixedType, IcebergType, NestedField, StructType, UUIDType
 
-from backfill.iceberg.file_columns import Columns
+from backfill.iceberg.file_columns import Columns, part_of
 from backfill.iceberg.timestamp_units import ticks_of
 from backfill.planning.plan import OffsetRange, Split
 from backfill.planning.rows.pinned_table import OpenTable
@@ -59,6 +59,9 @@ class RowSelection:
         self._paths = {
             field_id: path_of(looked_at.as_struct(), field_id) or [] for field_id in self._ids
         }
+        source = table.source
+        if source.timestamp_key is not None and source.timestamp_field_id in self._paths:
+            self._paths[source.timestamp_field_id].append(source.timestamp_key)
 
     @property
     def field_ids(self) -> set[int]:
@@ -192,9 +195,8 @@ def path_of(struct: StructType, field_id: int) -> list[str] | None:
 
 
 def column_at(batch: pa.RecordBatch, path: list[str]) -> pa.Array:
-    """The column at a path of names; null if a struct above it is."""
-    column = batch.column(path[0])
-    return pc.struct_field(column, path[1:]) if len(path) > 1 else column
+    """The column at a path of names, as in :func:`backfill.iceberg.file_columns.part_of`."""
+    return part_of(batch.column(path[0]), path[1:])
 
 
 def _between(values: pa.Array, start: int, end: int) -> pa.Array:

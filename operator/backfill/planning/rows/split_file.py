@@ -76,13 +76,18 @@ class SplitFile:
         return names_of(self.columns, field_ids) or self.parquet.schema_arrow.names[:1]
 
     def _batches(self, row_groups: tuple[int, ...], columns: list[str]) -> Iterator[pa.RecordBatch]:
-        batches: Iterator[pa.RecordBatch] = self.parquet.iter_batches(
+        rows = 0
+        for batch in self.parquet.iter_batches(
             batch_size=self._batch_rows,
             row_groups=list(row_groups),
             columns=columns,
             use_threads=False,
-        )
-        return batches
+        ):
+            rows += batch.num_rows
+            yield batch
+        expected = sum(self.group_rows[group] for group in row_groups)
+        if rows != expected:
+            raise pa.ArrowInvalid(f"it has {rows:,} rows, but its footer says {expected:,}")
 
     @cached_property
     def _batch_rows(self) -> int:
@@ -109,7 +114,9 @@ def open_split(
         selection = RowSelection(table, split, columns, constants, _left_out(table, split))
         needed = Schema(*{field.field_id: field for field in (*selection.fields, *wanted)}.values())
         problem = unfit(split.path, parquet.schema_arrow, needed, table.name_mapping, constants)
-        problem = problem or miscounted(split.path, parquet.num_row_groups, split.file_row_groups)
+        problem = problem or miscounted(
+            split.path, parquet.metadata, split.file_row_groups, split.file_rows
+        )
         if problem:
             raise InvalidPlanInput(
                 Problem(
