@@ -1,6 +1,6 @@
 """Changes of a table's main branch since a backfill began, and whether they affect the window."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from pyiceberg.expressions.visitors import expression_evaluator, inclusive_projection
@@ -40,10 +40,18 @@ class ConflictCheck:
     The check is repeated for every attempt at a commit, but reads each snapshot once.
     """
 
-    def __init__(self, base_snapshot_id: int | None, rows: WindowRows):
-        """``base_snapshot_id`` is the table's snapshot from before the run; None if it had none."""
+    def __init__(
+        self,
+        base_snapshot_id: int | None,
+        rows: WindowRows,
+        allowed: Callable[[Snapshot], bool] = lambda snapshot: False,
+    ):
+        """``base_snapshot_id`` is the table's snapshot from before the run; None if it had none.
+        ``allowed``: whether a snapshot may have added rows.
+        """
         self._base_snapshot_id = base_snapshot_id
         self._rows = rows
+        self._allowed = allowed
         self._comparison = WindowComparison(rows)
         self._known: dict[int, bool] = {}
         """By snapshot, whether it may affect the window."""
@@ -89,7 +97,11 @@ class ConflictCheck:
         self._look_at(
             table, [snapshot for snapshot in since if snapshot.snapshot_id not in self._known]
         )
-        return [snapshot for snapshot in since if self._known[snapshot.snapshot_id]]
+        return [
+            snapshot
+            for snapshot in since
+            if self._known[snapshot.snapshot_id] and not self._allowed(snapshot)
+        ]
 
     def _compare(self, table: Table, current: int | None, suspects: list[Snapshot] | None) -> None:
         name = ".".join(table.name())

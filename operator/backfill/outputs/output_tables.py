@@ -17,6 +17,7 @@ from backfill.api.output import Output
 from backfill.api.source import Source
 from backfill.api.spec import Window
 from backfill.iceberg.open_tables import Catalogs, is_same
+from backfill.iceberg.table_scan import scan_files
 from backfill.outputs.comparable_outputs import check_comparison
 from backfill.outputs.compared_tables import other_table
 from backfill.outputs.export_places import check_exports
@@ -212,7 +213,7 @@ def _irremovable(table: Table, output: Output, rows: WindowRows, field: str) -> 
     )
     if current is None or not dropped:
         return []
-    tasks = table.scan(row_filter=rows.expression(), snapshot_id=current).plan_files()
+    tasks = scan_files(table, current, rows.expression())
     why = irremovable(table, (task.file for task in tasks))
     fix = "rewrite them with the table's current partitioning"
     return [Problem(f"{field}.table", f"{output.table}: {why}", fix)] if why else []

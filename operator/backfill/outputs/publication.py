@@ -17,8 +17,13 @@ from backfill.api.quantities import count
 from backfill.api.spec import Window
 from backfill.iceberg.open_tables import Catalogs
 from backfill.outputs.conflicts import ConflictCheck
+from backfill.outputs.earlier_publications import (
+    PUBLISHED_FROM,
+    check_not_doubled,
+    entries_of_publication,
+    is_allowed,
+)
 from backfill.outputs.referenced_files import Unreferenced, least_sequence_number
-from backfill.outputs.repeated_appends import PUBLISHED_FROM, check_not_doubled, window_in_summary
 from backfill.outputs.replaced_files import Removal, ReplacedRows, Replacement, irremovable
 from backfill.outputs.result_names import Result
 from backfill.outputs.staging import ROWS, branch_head, lost, read_staged, staged_files
@@ -51,8 +56,8 @@ class OutputState:
     """Number of staged rows of the window."""
     rows_outside_window: int
     """Number of rows that were left out."""
-    batch_id: int | None
-    """ID of the last staged batch; None if there is none."""
+    staged: bool
+    """Whether anything was staged, be it a batch without rows."""
     staged_snapshot_id: int | None
     """ID of the branch's snapshot; None if there is no branch."""
     published_snapshot_id: int | None
@@ -75,7 +80,7 @@ def output_state(output: Output, result: Result) -> OutputState:
         branch=result.branch if result.branch in metadata.refs else None,
         rows=staged.rows if staged else 0,
         rows_outside_window=staged.rows_outside_window if staged else 0,
-        batch_id=staged.batch_id if staged else None,
+        staged=staged is not None,
         staged_snapshot_id=(
             metadata.refs[result.branch].snapshot_id if result.branch in metadata.refs else None
         ),
@@ -156,15 +161,20 @@ def _publication(  # noqa: PLR0917 - as publish, after the table was opened
 ) -> "_Publication":
     files = _checked_files(table, output, result, base_snapshot_id, staged_snapshot_id)
     spec_id = files[0].spec_id if files else table.spec().spec_id
-    conflicts = ConflictCheck(base_snapshot_id, rows) if rows else None
+    conflicts = (
+        ConflictCheck(base_snapshot_id, rows, lambda each: is_allowed(each, output))
+        if rows
+        else None
+    )
 
     def checked(current: Table) -> None:
         if output.publish.mode is PublishMode.APPEND:
-            check_not_doubled(current, result, window, base_snapshot_id)
+            check_not_doubled(current, output, window, base_snapshot_id)
         if conflicts is not None:
             conflicts.check(current)
 
-    return _Publication(table, result, files, spec_id, window, checked)
+    entries = {**result.summary, **entries_of_publication(output, window)}
+    return _Publication(table, result, files, spec_id, entries, checked)
 
 
 def find_published(metadata: TableMetadata, result: Result) -> Snapshot | None:
@@ -188,15 +198,17 @@ class _Publication:
         result: Result,
         files: list[DataFile],
         spec_id: int,
-        window: Window,
+        entries: dict[str, str],
         check: Callable[[Table], None],
     ):
-        """``check`` raises PublishConflict if there was a conflicting change."""
+        """``entries`` are for the summary of the snapshot. ``check`` raises PublishConflict if
+        there was a conflicting change.
+        """
         self._table = table
         self._result = result
         self._files = files
         self._spec_id = spec_id
-        self._window = window
+        self._entries = entries
         self._check = check
         self._source = table.metadata.refs[result.branch].snapshot_id
 
@@ -252,8 +264,7 @@ class _Publication:
         writer = as_writer(self._table, self._spec_id)
         rows = sum(file.record_count for file in self._files)
         summary = {
-            **self._result.summary,
-            **window_in_summary(self._window),
+            **self._entries,
             PUBLISHED_FROM: str(self._source),
             ROWS: str(rows),
         }

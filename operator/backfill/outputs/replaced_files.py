@@ -14,6 +14,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
 from backfill.api.errors import BackfillError, UnknownReferences
+from backfill.iceberg.table_scan import scan_files
 from backfill.outputs.column_conversion import fit
 from backfill.outputs.data_files import DataFileWriter, layout
 from backfill.outputs.null_lists import keep_null_lists
@@ -100,12 +101,11 @@ class Replacement:
             remove_file(table.io, location)
 
     def _candidates(self, table: Table) -> Iterable[FileScanTask]:
-        if table.metadata.current_snapshot_id is None:
+        current = table.metadata.current_snapshot_id
+        if current is None:
             return ()
         try:
-            return table.scan(
-                row_filter=self._rows.expression(), snapshot_id=table.metadata.current_snapshot_id
-            ).plan_files()
+            return scan_files(table, current, self._rows.expression())
         except ValueError as error:
             if "equality deletes" not in str(error):
                 raise

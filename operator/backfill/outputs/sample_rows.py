@@ -17,6 +17,7 @@ from backfill.api.output import Output
 from backfill.api.spec import Window
 from backfill.iceberg.library_errors import reason
 from backfill.iceberg.open_tables import Catalogs, near
+from backfill.iceberg.table_scan import scan_files
 from backfill.outputs.replaced_files import read_rows
 from backfill.outputs.result_names import Result
 from backfill.outputs.staging import branch_head
@@ -134,7 +135,7 @@ def _with_keys(table: Table, keys: Sequence[str], rows: Sequence[Row]) -> Boolea
 def _rows(table: Table, wanted: BooleanExpression, snapshot_id: int) -> Iterator[Row]:
     """Rows of a snapshot, one file after the other: PyIceberg alone would begin with all files."""
     try:
-        tasks = list(table.scan(wanted, snapshot_id=snapshot_id).plan_files())
+        tasks = list(scan_files(table, snapshot_id, wanted))
     except (ValueError, TypeError, ResolveError) as error:
         message = f"the files of {'.'.join(table.name())} cannot be read: {reason(error)}"
         fix = "compact the table if it has equality deletes"

@@ -9,7 +9,7 @@ metadata does not grow with the number of batches.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from pyiceberg.exceptions import CommitFailedException
@@ -50,28 +50,34 @@ slower; with a large target size, every hundredth one would rewrite everything.
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Progress of one query that writes a result."""
+
+    batch_id: int
+    """ID of its last batch."""
+    execution: str = "Streaming"
+    """How it was run: as a stream, or as batch jobs (``Batch``)."""
+    overlap: Mapping[str, int] | None = None
+    """What the last span has found of results that the next one computes, too, for the driver that
+    compares them."""
+    rows_open: int = 0
+    """Number of rows of the window that spans have left out because they may still change."""
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
     """Progress of a result."""
 
-    query: str
-    """Name of the query that writes it."""
-    batch_id: int
-    """ID of the last batch."""
     rows: int
     """Number of rows of the window in the branch."""
     rows_outside_window: int
     """Number of rows that were left out because they are outside the window."""
     files: int | None = None
     """Number of files in the branch; None if an older version has staged some of them."""
-    execution: str = "Streaming"
-    """How the query was run: as a stream, or as batch jobs (``Batch``)."""
     changes: bool = False
     """Whether the branch holds changed rows, of which only the newest of each key count."""
-    overlap: Mapping[str, int] | None = None
-    """What the last span has found of results that the next one computes, too, for the driver that
-    compares them."""
-    rows_open: int = 0
-    """Number of rows of the window that spans have left out because they may still change."""
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    """By the name of each query that writes the result, how far it has come."""
 
 
 Holds = Literal["Rows", "Changes", "Result"]
@@ -86,6 +92,9 @@ class StagedBatch:
     """What one micro-batch adds, or one span of steps."""
 
     query: str
+    """Name of the query, which is the same in every attempt. Each query that writes a result has
+    batches of its own.
+    """
     batch_id: int
     """Number of the query's batch, from zero; of a span, the number of its last step. Every batch
     is staged, with or without rows.
@@ -103,6 +112,9 @@ class StagedBatch:
     """What a span has found of results that the next one computes, too."""
     rows_open: int = 0
     """Number of rows of the window that a span has left out because they may still change."""
+    rows_without_time: int = 0
+    """Number of its rows, if none of them has a time, so that none is in the window; otherwise 0.
+    """
 
     @property
     def begins_at(self) -> int:
@@ -127,8 +139,8 @@ def stage_batch(table: Table, result: Result, batch: StagedBatch) -> bool:
     """
 
     def there(metadata: TableMetadata) -> bool:
-        staged = read_staged(metadata, result)
-        done = -1 if staged is None else staged.batch_id
+        part = part_of(read_staged(metadata, result), batch.query)
+        done = -1 if part is None else part.batch_id
         if done < batch.begins_at - 1:
             raise lost(".".join(table.name()), result)
         if batch.begins_at <= done < batch.batch_id:
@@ -163,10 +175,17 @@ def read_staged(metadata: TableMetadata, result: Result) -> Staged | None:
     return staged_in(head).get(result.output) if head else None
 
 
+def part_of(staged: Staged | None, query: str) -> Part | None:
+    """What a query has staged of a result; None if nothing."""
+    return None if staged is None else staged.parts.get(query)
+
+
 def staged_in(head: Snapshot) -> dict[str, Staged]:
     """The progress of each output of a branch, by the branch's newest snapshot."""
     return {
-        output: Staged(**found)
+        output: Staged(
+            **{**found, "parts": {query: Part(**part) for query, part in found["parts"].items()}}
+        )
         for output, found in read_json_text(summary_of(head).get(STAGED, "{}")).items()
     }
 
@@ -283,11 +302,10 @@ def keep_newest(
             files=len(files),
             changes=False,
         )
-        summary = {**result.staged_summary, QUERY: old.query, BATCH_ID: str(old.batch_id)}
         _commit(
             table,
             result,
-            {**summary, STAGED: _staged_json(staged)},
+            {**result.staged_summary, STAGED: _staged_json(staged)},
             files,
             replaced=staged_files(table, result),
             spec_id=spec_id,
@@ -336,19 +354,21 @@ def _commit(
 
 def _new_summary(before: Snapshot | None, result: Result, batch: StagedBatch) -> dict[str, str]:
     rows, outside = sum(file.record_count for file in batch.files), batch.rows_outside_window
-    staged, nothing = staged_in(before) if before else {}, Staged(batch.query, 0, 0, 0, 0)
-    old = nothing if batch.holds == "Result" else staged.get(result.output, nothing)
-    files = None if old.files is None else old.files + len(batch.files)
-    staged[result.output] = Staged(
-        batch.query,
+    staged, nothing = staged_in(before) if before else {}, Staged(0, 0, 0)
+    known = staged.get(result.output, nothing)
+    old, before_it = (nothing if batch.holds == "Result" else known), known.parts.get(batch.query)
+    part = Part(
         batch.batch_id,
+        batch.execution,
+        overlap=batch.overlap,
+        rows_open=batch.rows_open + (before_it.rows_open if before_it else 0),
+    )
+    staged[result.output] = Staged(
         old.rows + rows,
         old.rows_outside_window + outside,
-        files,
-        batch.execution,
+        None if old.files is None else old.files + len(batch.files),
         changes=old.changes or (batch.holds == "Changes" and rows > 0),
-        overlap=batch.overlap,
-        rows_open=old.rows_open + batch.rows_open,
+        parts={**known.parts, batch.query: part},
     )
     return {
         **result.staged_summary,

@@ -18,9 +18,12 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableUp
 from pyiceberg.table.update.snapshot import _OverwriteFiles, _SnapshotProducer
 
 from backfill.api.errors import BackfillError
-from backfill.iceberg.library_errors import reason
+from backfill.iceberg.library_errors import is_unavailable, reason
+from backfill.iceberg.unavailable_catalogs import Patience, answered
 
 _GIVE_UP_AFTER_SECONDS = 300.0
+_AWAY_SECONDS = 120.0
+"""How long a catalog may be unavailable before that is an error."""
 _FIRST_WAIT_SECONDS = 0.05
 _LONGEST_WAIT_SECONDS = 2.0
 
@@ -32,24 +35,26 @@ def commit_once(
     False if it was done already.
 
     ``try_commit`` commits to the table as it is now. It is called again on the refreshed table if
-    another commit came first. ``done`` returns by the table's metadata whether the state is
-    reached. It is called before every attempt, and after every failed one, since a commit whose
-    answer was lost may have been made.
+    another commit came first, or the catalog did not answer. ``done`` returns by the table's
+    metadata whether the state is reached. It is called before every attempt, and after every failed
+    one, since a commit whose answer was lost may have been made.
 
     Raises:
         BackfillError: others commit so often that every attempt was rejected.
-        Exception: what ``try_commit`` raises for another reason than a changed table.
+        Exception: what ``try_commit`` raises for another reason than a changed table, or for two
+            minutes because the catalog does not answer.
     """
     give_up_at, wait = time.monotonic() + _GIVE_UP_AFTER_SECONDS, _FIRST_WAIT_SECONDS
+    patience = Patience(_AWAY_SECONDS, is_unavailable)
     while not done(table.metadata):
         seen = table.metadata_location
         try:
             try_commit()
             return True
         except Exception as error:
-            table.refresh()
+            answered(table.refresh, _AWAY_SECONDS)
             changed = isinstance(error, CommitFailedException) or table.metadata_location != seen
-            if not changed and not done(table.metadata):
+            if not changed and not done(table.metadata) and not patience.bears(error):
                 raise
             if time.monotonic() > give_up_at and not done(table.metadata):
                 raise BackfillError(

@@ -37,8 +37,8 @@ from backfill.api.quantities import count
 from backfill.api.spec import Window
 from backfill.iceberg.open_tables import Catalogs
 from backfill.outputs.conflicts import changed_files, describe, may_hold, snapshots_since
+from backfill.outputs.earlier_publications import UNDONE
 from backfill.outputs.publication import publishes
-from backfill.outputs.repeated_appends import UNDONE
 from backfill.outputs.replaced_files import any_inside, irremovable
 from backfill.outputs.result_names import Result
 from backfill.outputs.staging import summary_of

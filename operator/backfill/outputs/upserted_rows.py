@@ -16,6 +16,7 @@ from backfill.api.errors import BadInput, CanNotPublish, Problem
 from backfill.api.output import Output
 from backfill.api.quantities import count
 from backfill.iceberg.open_tables import near
+from backfill.iceberg.table_scan import scan_files
 from backfill.outputs.replaced_files import read_rows
 from backfill.outputs.result_names import Result
 from backfill.outputs.row_digests import Hashes, row_hashes
@@ -59,7 +60,7 @@ def replaced_rows(table: Table, output: Output, result: Result, window: WindowRo
     head = branch_head(table.metadata, result)
     if head is None:
         raise lost(output.table, result)
-    tasks = table.scan(snapshot_id=head.snapshot_id).plan_files()
+    tasks = scan_files(table, head.snapshot_id)
     keys = _KeySet(
         row_hashes(rows.select(output.keys))
         for task in tasks

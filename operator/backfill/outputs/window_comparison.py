@@ -11,6 +11,7 @@ from pyiceberg.exceptions import ResolveError
 from pyiceberg.table import FileScanTask, Table
 
 from backfill.iceberg.library_errors import reason
+from backfill.iceberg.table_scan import scan_files
 from backfill.outputs.replaced_files import any_inside, read_rows
 from backfill.outputs.row_digests import RowsDigest, digest
 from backfill.outputs.window_rows import Share, WindowRows
@@ -66,15 +67,13 @@ class WindowComparison:
             common = _counts(old) & _counts(new)
             return self._digest(table, old, common) == self._digest(table, new, common)
         except LASTING as error:
-            raise NotComparable(_why(error)) from error
+            raise NotComparable(why_unreadable(error)) from error
 
     def _files(self, table: Table, snapshot_id: int | None) -> _Files:
         found: _Files = {}
         if snapshot_id is None:
             return found
-        for task in table.scan(
-            row_filter=self._rows.expression(), snapshot_id=snapshot_id
-        ).plan_files():
+        for task in scan_files(table, snapshot_id, self._rows.expression()):
             key = (task.file.file_path, frozenset(delete.file_path for delete in task.delete_files))
             found.setdefault(key, []).append(task)
         return found
@@ -121,5 +120,6 @@ def _counts(files: _Files) -> Counter[_FileKey]:
     return Counter({key: len(tasks) for key, tasks in files.items()})
 
 
-def _why(error: Exception) -> str:
+def why_unreadable(error: Exception) -> str:
+    """One of these errors, in words."""
     return "it has equality deletes there" if "equality deletes" in str(error) else reason(error)

@@ -23,6 +23,7 @@ from pyiceberg.types import (
 )
 
 from backfill.api.errors import BadInput, Problem
+from backfill.api.field_types import map_and_key
 from backfill.api.output import Output
 from backfill.api.quantities import format_time, from_us, to_us
 from backfill.api.spec import Window
@@ -81,6 +82,8 @@ class WindowRows:
     """Least value in the window, in the column's own unit."""
     end: int
     """Least value after the window."""
+    ticks: Ticks | None
+    """Unit of the column; None for dates."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -93,15 +96,16 @@ class WindowRows:
 
     def mask(self, rows: pa.RecordBatch) -> pa.BooleanArray:
         """For each row, whether it belongs to the window."""
-        numbers = self._times(rows)
+        numbers = self.times(rows)
         inside = pc.and_(pc.greater_equal(numbers, self.first), pc.less(numbers, self.end))
         return pc.fill_null(inside, False)
 
     def later(self, rows: pa.RecordBatch) -> pa.BooleanArray:
         """For each row, whether it is from after the window."""
-        return pc.fill_null(pc.greater_equal(self._times(rows), self.end), False)
+        return pc.fill_null(pc.greater_equal(self.times(rows), self.end), False)
 
-    def _times(self, rows: pa.RecordBatch) -> pa.Array:
+    def times(self, rows: pa.RecordBatch) -> pa.Array:
+        """The column's values, in its own unit."""
         values = rows.column(self.path[0])
         for name in self.path[1:]:
             values = pc.struct_field(values, name)
@@ -119,20 +123,31 @@ class WindowRows:
     def share(self, file: DataFile) -> Share:
         """How many rows of a data file belong to the window, by the statistics in its manifest."""
         nulls = (file.null_value_counts or {}).get(self.field_id)
+        if file.record_count <= 0:  # whoever did not count the rows has not counted nulls either
+            return Share.UNKNOWN
         if nulls is not None and nulls == file.record_count:
             return Share.NONE
-        lower, upper = (
-            (file.lower_bounds or {}).get(self.field_id),
-            (file.upper_bounds or {}).get(self.field_id),
-        )
-        if lower is None or upper is None:
+        bounds = self.bounds(file)
+        if bounds is None:
             return Share.UNKNOWN
-        least, greatest = _number(lower), _number(upper)
+        least, greatest = bounds
         if greatest < self.first or least >= self.end:
             return Share.NONE
         return (
             Share.ALL if self.first <= least and greatest < self.end and nulls == 0 else Share.SOME
         )
+
+    def bounds(self, file: DataFile) -> tuple[int, int] | None:
+        """The least and the greatest value in a data file, by its manifest; None if unknown."""
+        lower, upper = (
+            (file.lower_bounds or {}).get(self.field_id),
+            (file.upper_bounds or {}).get(self.field_id),
+        )
+        return None if lower is None or upper is None else (_number(lower), _number(upper))
+
+    def first_at(self, moment_us: int) -> int:
+        """The least value of the column that is not before a moment."""
+        return _first_at(self.ticks, moment_us)
 
 
 def window_rows(
@@ -147,24 +162,28 @@ def window_rows(
     if output.timestamp_column is None:
         return None
     found = _find(schema, output, field)
-    if isinstance(found.field_type, DateType):
-        first, end = (-(-to_us(moment) // DAY_US) for moment in (window.start, window.end))
-    else:
+    ticks: Ticks | None = None
+    if not isinstance(found.field_type, DateType):
         kind = (
             "long"
             if isinstance(found.field_type, LongType | IntegerType)
             else str(found.field_type)
         )
-        ticks: Ticks = ticks_of(kind, output.timestamp_unit)
-        first = ticks.first_at(to_us(window.start))
-        end = min(ticks.first_at(to_us(window.end)), _GREATEST)  # for nanoseconds, the year 2262
+        ticks = ticks_of(kind, output.timestamp_unit)
     return WindowRows(
         output.timestamp_column,
         _path(schema.as_struct(), found.field_id),
         found.field_id,
-        first,
-        end,
+        _first_at(ticks, to_us(window.start)),
+        _first_at(ticks, to_us(window.end)),
+        ticks,
     )
+
+
+def _first_at(ticks: Ticks | None, moment_us: int) -> int:
+    if ticks is None:
+        return -(-moment_us // DAY_US)
+    return min(ticks.first_at(moment_us), _GREATEST)  # for nanoseconds, the year 2262
 
 
 def cut_days(
@@ -195,6 +214,11 @@ def _find(schema: Schema, output: Output, field: str) -> NestedField:
     try:
         found = schema.find_field(column)
     except ValueError:
+        in_map = map_and_key(column)
+        if in_map is not None and in_map[0] in schema._name_to_id:
+            message = f"{column} of {output.table} is a value of a map, which only sources can use"
+            fix = "use a column of the row itself"
+            raise BadInput(Problem(where, message, fix)) from None
         near = difflib.get_close_matches(column, schema.column_names, n=3, cutoff=0.5)
         fix = (
             f"did you mean {' or '.join(near)}?"

@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from backfill.api.errors import CanNotPublish, ResultLost, RunFailed
 from backfill.outputs.cleanup import remove_orphans
 from backfill.outputs.publication import publish
-from backfill.outputs.staging import Staged, keep_newest, read_staged, staged_files
+from backfill.outputs.staging import Part, Staged, keep_newest, read_staged, staged_files
 from staged import (
     HOUR_US,
     RESULT,
@@ -52,7 +52,7 @@ def test_changes_are_only_added_each_batch_in_a_directory_of_its_own(lake: Catal
     assert stage_as(table, "Changes", 1, SECOND)
     assert not stage_as(table, "Changes", 1, SECOND), "a batch that is tried again"
     assert read_staged(table.metadata, RESULT) == Staged(
-        "query", 1, rows=4, rows_outside_window=1, files=4, changes=True
+        rows=4, rows_outside_window=1, files=4, changes=True, parts={"query": Part(1)}
     )
     batches = {
         file.file_path: RESULT.batch_of(file.file_path) for file in staged_files(table, RESULT)
@@ -78,7 +78,7 @@ def test_the_newest_rows_replace_all_changes_in_one_commit(lake: Catalog) -> Non
     assert keep(table, NEWEST, seen=head(table), outside=2)
     assert content(table, RESULT.branch) == expected(NEWEST, "backfill")
     assert read_staged(table.metadata, RESULT) == Staged(
-        "query", 1, rows=3, rows_outside_window=3, files=1
+        rows=3, rows_outside_window=3, files=1, parts={"query": Part(1)}
     )
     assert len([s for s in table.snapshots() if s.snapshot_id == head(table)]) == 1
     assert len(table.snapshots()) == 1, "what was replaced is not kept"
@@ -158,7 +158,7 @@ def test_a_whole_result_replaces_that_of_the_batch_before_and_no_other_output_s(
         *expected([(7, 0)], "other"),
     ]
     assert read_staged(table.metadata, RESULT) == Staged(
-        "query", 1, rows=2, rows_outside_window=3, files=2
+        rows=2, rows_outside_window=3, files=2, parts={"query": Part(1)}
     )
     stage_as(table, "Result", 2, [])
     assert content(table, RESULT.branch) == expected([(7, 0)], "other")

@@ -81,6 +81,12 @@ def test_an_output_that_works_has_no_problem(lake: Catalog) -> None:
             "timestampColumn",
             "column many.element of lake.raw.out is a long in a list or map; use",
         ),
+        (
+            "times['ts']",
+            None,
+            "timestampColumn",
+            "times['ts'] of lake.raw.out is a value of a map, which only sources can use; use",
+        ),
     ],
 )
 def test_a_timestamp_column_that_does_not_tell_the_time_is_refused(

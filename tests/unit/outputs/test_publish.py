@@ -470,13 +470,15 @@ def test_fewer_rows_than_were_staged_are_not_published(lake: Catalog, mode: Publ
 
 def test_the_state_tells_how_far_an_output_is(lake: Catalog) -> None:
     table, base = _production(lake, OLD)
-    assert output_state(output(), RESULT) == OutputState(base, None, 0, 0, None, None, None)
+    assert output_state(output(), RESULT) == OutputState(base, None, 0, 0, False, None, None)
     stage(table, 0, NEW, outside=3)
     staged = table.refresh().metadata.refs[RESULT.branch].snapshot_id
-    assert output_state(output(), RESULT) == OutputState(base, RESULT.branch, 2, 3, 0, staged, None)
+    assert output_state(output(), RESULT) == OutputState(
+        base, RESULT.branch, 2, 3, True, staged, None
+    )
     snapshot = publish(output(), RESULT, WINDOW, base).snapshot_id
     assert output_state(output(), RESULT) == OutputState(
-        snapshot, RESULT.branch, 2, 3, 0, staged, snapshot
+        snapshot, RESULT.branch, 2, 3, True, staged, snapshot
     )
 
 

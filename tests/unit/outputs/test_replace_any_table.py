@@ -24,9 +24,10 @@ from pyiceberg.types import (
 
 from backfill.api.quantities import from_us
 from backfill.api.spec import Window
+from backfill.outputs.lost_rows import count_losses
 from backfill.outputs.publication import publish
-from backfill.outputs.staging import Staged, read_staged, staged_files
-from iceberg_tables import catalog_properties, sqlite_catalog
+from backfill.outputs.staging import Part, Staged, read_staged, staged_files
+from iceberg_tables import catalog_properties, commit_files, parquet_file, sqlite_catalog
 from staged import DAY_START_US, DAY_US, HOUR_US, RESULT, make_table, output, stage_rows
 
 KINDS: dict[str, tuple[IcebergType, str | None, int]] = {
@@ -86,9 +87,31 @@ def test_replace_gives_what_deleting_and_inserting_rows_would(
             [*stay, *((1, tick) for tick in new)], key=str
         )
         files = len(staged_files(table, RESULT))
-        assert read_staged(table.metadata, RESULT) == Staged("query", 0, len(new), 0, files), (
-            "publishing leaves the branch alone"
-        )
+        assert read_staged(table.metadata, RESULT) == Staged(
+            len(new), 0, files, parts={"query": Part(0)}
+        ), "publishing leaves the branch alone"
+
+
+def test_rows_of_a_file_whose_manifest_says_that_it_has_none_are_replaced_or_stay(
+    lake: Catalog,
+) -> None:
+    """Or they would be beside those of the result, or go with rows from outside the window."""
+    columns = Schema(NestedField(1, "who", LongType()), NestedField(2, "ts", TimestampType()))
+    table = make_table(lake, None, columns)
+    uncounted = {"record_count": 0, "null_value_counts": {2: 0}}
+    files = [
+        parquet_file(table, name, _rows(table.schema(), "timestamp", 0, ticks), **uncounted)
+        for name, ticks in (("in.parquet", [1, 2]), ("over.parquet", [2, 9]))
+    ]
+    commit_files(lake, table, 1, files)
+    table.refresh()
+    stage_rows(table, 0, _rows(table.schema(), "timestamp", 1, [1]))
+    window = Window(start=from_us(DAY_START_US), end=from_us(DAY_START_US + 4 * HOUR_US))
+    base = table.metadata.current_snapshot_id
+    assert count_losses(output(), RESULT, window).production_rows == 3
+    publish(output(), RESULT, window, base)
+    found = table.refresh().scan().to_arrow()
+    assert _ticks(found, "timestamp") == [(1, 1), (0, 9)]
 
 
 def _lake(directory: Path, patch: pytest.MonkeyPatch) -> Catalog:

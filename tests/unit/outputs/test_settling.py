@@ -23,7 +23,7 @@ STAGED = StagedOutput(
 
 
 def settled() -> Totals:
-    return SettleJob((STAGED,)).run(lambda progress: None).totals["summary"]
+    return SettleJob((STAGED,), WINDOW).run(lambda progress: None).totals["summary"]
 
 
 def test_a_result_without_rows_is_one(lake: Catalog) -> None:
@@ -56,7 +56,7 @@ def test_a_result_is_not_lost_over_files_that_cannot_be_removed(lake: Catalog) -
     current = table.current_snapshot()
     assert current is not None
     Path(current.manifest_list).unlink()
-    settled = SettleJob((STAGED,)).run(lambda progress: None)
+    settled = SettleJob((STAGED,), WINDOW).run(lambda progress: None)
     assert settled.totals["summary"].rows == 1
     assert (
         f"{Path(current.manifest_list).name} of snapshot {current.snapshot_id} cannot be read"

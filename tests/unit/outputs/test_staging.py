@@ -12,13 +12,25 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    ServiceUnavailableError,
+)
 from pyiceberg.table import Table
 
 from backfill.api.errors import BadInput, ResultLost, RunFailed
-from backfill.outputs import staging
+from backfill.outputs import staging, table_commits
 from backfill.outputs.cleanup import remove_orphans
-from backfill.outputs.staging import Staged, StagedBatch, read_staged, stage_batch, staged_files
+from backfill.outputs.staging import (
+    Part,
+    Staged,
+    StagedBatch,
+    part_of,
+    read_staged,
+    stage_batch,
+    staged_files,
+)
 from staged import (
     HOUR_US,
     RESULT,
@@ -43,8 +55,42 @@ def test_the_branch_holds_only_the_result_and_production_stays_as_it_was(lake: C
     assert content(table, RESULT.branch) == expected(FIRST + SECOND, "backfill")
     assert content(table) == expected([(9, 0)], "production")
     assert read_staged(table.metadata, RESULT) == Staged(
-        "query", 1, rows=3, rows_outside_window=6, files=2
+        rows=3, rows_outside_window=6, files=2, parts={"query": Part(1)}
     )
+
+
+def test_each_of_several_queries_that_write_one_result_has_every_batch_once(lake: Catalog) -> None:
+    table, rows = make_table(lake), iter(range(10))
+    written: list[tuple[int, int]] = []
+
+    def stage_of(query: str, number: int) -> bool:
+        row = [(next(rows), 0)]
+        files = write_files(table, rows_of(row, "backfill"))
+        batch = StagedBatch(query, number, files, table.spec().spec_id, 1)
+        if stage_batch(lake.load_table(table.name()), RESULT, batch):
+            written.extend(row)
+            return True
+        return False
+
+    order = [("a", 0), ("a", 1), ("b", 0), ("a", 1), ("b", 0), ("b", 1), ("a", 2), ("b", 1)]
+    assert [stage_of(*each) for each in order] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
+    with pytest.raises(ResultLost):
+        stage_of("c", 1)
+    table.refresh()
+    assert content(table, RESULT.branch) == expected(written, "backfill")
+    staged = read_staged(table.metadata, RESULT)
+    assert staged is not None
+    assert (staged.rows, staged.rows_outside_window, staged.files) == (5, 5, 5)
+    assert staged.parts == {"a": Part(2), "b": Part(1)}
 
 
 def test_a_table_without_any_snapshot_can_be_staged_to(lake: Catalog) -> None:
@@ -70,7 +116,7 @@ def test_a_span_of_steps_is_staged_once_and_the_next_one_after_it(lake: Catalog)
     assert span(table, 5, 5, SECOND)
     assert content(table, RESULT.branch) == expected(FIRST + SECOND, "backfill")
     staged = read_staged(table.metadata, RESULT)
-    assert staged == Staged("query", 5, 3, 0, files=2, execution="Batch")
+    assert staged == Staged(3, 0, files=2, parts={"query": Part(5, execution="Batch")})
 
 
 def test_what_the_last_span_has_found_is_kept(lake: Catalog) -> None:
@@ -79,8 +125,9 @@ def test_what_the_last_span_has_found_is_kept(lake: Catalog) -> None:
         batch = StagedBatch("query", last, [], table.spec().spec_id, 0, last, overlap=overlap)
         assert stage_batch(table, RESULT, batch)
         staged = read_staged(lake.load_table(table.name()).metadata, RESULT)
-        assert staged is not None
-        assert staged.overlap == overlap
+        part = part_of(staged, "query")
+        assert part is not None
+        assert part.overlap == overlap
 
 
 def test_of_two_drivers_with_spans_of_their_own_only_one_adds_a_step(lake: Catalog) -> None:
@@ -123,7 +170,7 @@ def test_batches_without_rows_keep_the_counts_right(lake: Catalog) -> None:
     stage(table, 3, FIRST)
     stage(table, 4, [], outside=4)
     assert read_staged(table.metadata, RESULT) == Staged(
-        "query", 4, rows=2, rows_outside_window=7, files=1
+        rows=2, rows_outside_window=7, files=1, parts={"query": Part(4)}
     )
     assert content(table, RESULT.branch) == expected(FIRST, "backfill")
 
@@ -135,8 +182,8 @@ def test_what_spans_leave_open_is_counted_over_all_attempts(lake: Catalog) -> No
             "query", last, (), table.spec().spec_id, 0, first=first, rows_open=left_open
         )
         assert stage_batch(table, RESULT, span)
-    staged = read_staged(table.metadata, RESULT)
-    assert staged is not None and staged.rows_open == 7
+    part = part_of(read_staged(table.metadata, RESULT), "query")
+    assert part is not None and part.rows_open == 7
 
 
 def test_two_outputs_of_one_table_share_the_branch_and_count_apart(lake: Catalog) -> None:
@@ -146,8 +193,8 @@ def test_two_outputs_of_one_table_share_the_branch_and_count_apart(lake: Catalog
     stage(table, 1, [])
     assert content(table, RESULT.branch) == expected(FIRST, "backfill") + expected(SECOND, "other")
     assert [read_staged(table.metadata, result) for result in (RESULT, other)] == [
-        Staged("query", 1, 2, 0, 1),
-        Staged("query", 0, 1, 0, 1),
+        Staged(2, 0, 1, parts={"query": Part(1)}),
+        Staged(1, 0, 1, parts={"query": Part(0)}),
     ]
     assert [
         sum(file.record_count for file in staged_files(table, result)) for result in (RESULT, other)
@@ -249,6 +296,41 @@ def test_a_commit_that_was_refused_is_made_again(
     )
 
 
+def test_a_catalog_that_is_away_for_a_moment_costs_no_attempt(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(lake)
+    stage(table, 0, FIRST)
+    away = [CommitStateUnknownException("504"), ServiceUnavailableError("503")]
+    away += [ServiceUnavailableError("503, at the next look"), ServiceUnavailableError("503")]
+    commit, refresh, answers = table._do_commit, table.refresh, iter(away)
+
+    def answer(request: Callable[..., Any]) -> Callable[..., Any]:
+        def answered(*arguments: Any, **named: Any) -> Any:
+            error = next(answers, None)
+            if error is not None:
+                raise error
+            return request(*arguments, **named)
+
+        return answered
+
+    monkeypatch.setattr(table, "_do_commit", answer(commit))
+    monkeypatch.setattr(table, "refresh", answer(refresh))
+    assert stage(table, 1, SECOND)
+    assert next(answers, None) is None
+    assert content(table, RESULT.branch) == expected(FIRST + SECOND, "backfill")
+
+
+def test_a_catalog_that_stays_away_ends_the_attempt(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_commits, "_AWAY_SECONDS", 0.1)
+    table = make_table(lake)
+    monkeypatch.setattr(table, "_do_commit", lambda *_: _raise(ServiceUnavailableError("503")))
+    with pytest.raises(ServiceUnavailableError):
+        stage(table, 0, FIRST)
+
+
 def test_a_commit_that_can_not_work_is_not_tried_for_ever(
     lake: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,7 +364,7 @@ def test_another_driver_that_commits_the_same_batch_between_look_and_commit_wins
     assert not stage(table, 1, SECOND)
     assert content(table, RESULT.branch) == expected(FIRST, "backfill") + expected(SECOND, "zombie")
     assert read_staged(table.metadata, RESULT) == Staged(
-        "query", 1, rows=3, rows_outside_window=0, files=2
+        rows=3, rows_outside_window=0, files=2, parts={"query": Part(1)}
     )
 
 
@@ -308,7 +390,10 @@ def test_two_processes_that_commit_the_same_batches_at_once_give_each_batch_once
     ]
     assert len(content(table)) == 5
     assert read_staged(table.metadata, RESULT) == Staged(
-        "query", batches - 1, rows=batches, rows_outside_window=batches, files=batches
+        rows=batches,
+        rows_outside_window=batches,
+        files=batches,
+        parts={"query": Part(batches - 1)},
     )
 
 
