@@ -134,7 +134,6 @@ def driver_settings(controller: PlayedController, attempt: int = 1, **more: Any)
         "plan": "/plan",
         "checkpoints": "/checkpoints",
         "channel": f"kubernetes:{controller.name}",
-        "scratch": "/scratch",
         "window": {"start": _CREATED, "end": "2026-01-02T00:00:00Z"},
         "sources": [],
         "outputs": [],

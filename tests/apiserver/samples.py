@@ -58,6 +58,7 @@ def rich_backfill() -> Manifest:
         "partitionColumn": "kafka_partition",
         "offsetColumn": "kafka_offset",
         "keyColumn": "k",
+        "headersColumn": "h",
         "timestampColumn": "t",
     }
     return changed(

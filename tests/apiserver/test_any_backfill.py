@@ -75,6 +75,8 @@ PUBLISH = some_of(
         "mode": st.sampled_from(["None", "Append", "Replace", "Upsert"]),
         "approval": st.sampled_from(["Automatic", "Manual"]),
         "incomplete": st.sampled_from(["Wait", "Publish"]),
+        "maxLoss": st.sampled_from(["0", "1", "99.9", "100"]),
+        "allowNull": st.lists(COLUMNS, max_size=2),
     },
 )
 OUTPUTS = some_of(

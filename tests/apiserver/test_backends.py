@@ -23,9 +23,10 @@ from backfill.controller.driver import Launch
 from backfill.kube.cache import Cache, labelled_key
 from backfill.kube.client import Cluster
 from backfill.kube.object_names import owner_reference
-from backfill.kube.packed_json import packed
+from backfill.kube.packed_json import packed, unpacked
 from backfill.kube.request_errors import Faltering
 from backfill.kube.resources import CONFIG_MAP, POD, SECRET, SPARK_APPLICATION, Resource
+from backfill.planning.plan import header_digest
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of, production
 from waiting import eventually
 
@@ -184,6 +185,10 @@ def test_a_secret_that_is_missing_is_told_beside_one_that_the_operator_may_not_r
     assert str(problem).startswith(
         'spec.catalogs[1].secretRef.name: there is no Secret "sea-catalog"'
     )
+    in_operator = Stage(reader, namespace, catalogs=catalogs, planning={"runIn": "Operator"})
+    unreadable, _ = in_operator.backend.obstacles()
+    assert unreadable.field == "spec.catalogs[0].secretRef"
+    assert 'grant it in a role: apiGroups: [""], resources: ["secrets"]' in unreadable.message
     reader.close()
 
 
@@ -273,14 +278,34 @@ def test_a_refused_child_is_an_attempt_that_failed_for_that_reason(stage: Stage)
     assert 'there is no SparkApplication "rmi"' in state.message
 
 
-def test_every_attempt_is_made_from_production_as_it_was_when_the_plan_was_made(
+def test_an_attempt_that_cannot_pull_its_image_is_outdated_once_production_has_another_one(
     stage: Stage,
 ) -> None:
-    kept = {
-        APPLICATION_KEY: (
-            base64.b64encode(packed(production(KUBEFLOW, image="registry.example/then:1"))).decode()
-        )
-    }
+    """Or a corrected image has no effect, although the condition says that it will."""
+    stage.with_status(plan_id="0123456789abcdef")
+    stage.backend.start(stage.launch)
+    stage.state("SUBMITTED")
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    container = {"name": "spark-kubernetes-driver", "ready": False, "restartCount": 0}
+    statuses = [container | {"image": "spark:4.3", "imageID": "", "state": waiting}]
+    stage.driver(phase="Pending", containerStatuses=statuses)
+    assert (stage.backend.observe(1).reason, stage.backend.observe(1).outdated) == (
+        "ImagePullBackOff",
+        False,
+    )
+    change = {"spec": {"image": "registry.example/corrected:1"}}
+    stage.cluster.merge(SPARK_APPLICATION, stage.namespace, "rmi", change, manager="kubectl")
+    assert stage.new_backend().observe(1).outdated
+    stage.with_status(plan_id="0123456789abcdef", watermark="2024-01-01T00:00:00Z")
+    assert not stage.backend.observe(1).outdated, "its state is of the earlier program"
+
+
+def test_attempts_after_the_first_rows_are_made_from_production_as_it_was_before_them(
+    stage: Stage,
+) -> None:
+    content = packed(production(KUBEFLOW, image="registry.example/then:1"))
+    digest = header_digest(unpacked(content))
+    kept = {APPLICATION_KEY: base64.b64encode(content).decode()}
     owner = owner_reference(stage.backfill.metadata.name, stage.backfill.metadata.uid)
     metadata = {
         "name": "rmi-july-11-plan",
@@ -289,7 +314,9 @@ def test_every_attempt_is_made_from_production_as_it_was_when_the_plan_was_made(
     }
     stage.cluster.create(CONFIG_MAP, {"metadata": metadata, "binaryData": kept})
     stage.cluster.delete(SPARK_APPLICATION, stage.namespace, "rmi")
-    stage.with_status(plan_id="0123456789abcdef")
+    stage.with_status(
+        plan_id="0123456789abcdef", application_digest=digest, watermark="2024-01-01T00:00:00Z"
+    )
     assert stage.backend.obstacles() == ()
     stage.backend.start(stage.launch)
     child = stage.child()

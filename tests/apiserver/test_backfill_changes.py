@@ -19,6 +19,9 @@ MUTABLE: dict[str, Any] = {
     "retryNonce": "2",
     "ttlAfterFinished": "1d",
     "outputs.0.publish.incomplete": "Publish",
+    "outputs.0.publish.maxLoss": "2.5",
+    "outputs.0.publish.allowNull": ["coupon"],
+    "outputs.0.publish.allowOverlap": ["morning"],
     "outputs.0.validate": {
         "against": "Reference",
         "reference": {"table": "lake.audit.summary", "timestampColumn": "t", "timestampUnit": "ms"},
@@ -31,6 +34,7 @@ IMMUTABLE: dict[str, Any] = {
     "sources.0.table": "lake.raw.other",
     "sources.0.filter": None,
     "sources.0.live.kafka.topic": "other",
+    "sources.0.live.kafka.value": {"fields": {"userId": "uid"}, "absent": ["coupon"]},
     "waitForInput": "1h",
     "ordering.policy": "Exact",
     "maxMisalignment": "2h",

@@ -31,9 +31,9 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"handOff": {"to": "Live"}},
         'spec.window.end: Invalid value: "object": must be Live with handOff',
     ),
-    "a hand-off of sources that are nowhere in Kafka": (
+    "a hand-off of sources without offsets or a margin": (
         {"window.end": "Live", "handOff": {"to": "Live"}},
-        "handOff requires kafka.partitionColumn, kafka.offsetColumn and live for every source",
+        "handOff requires kafka.partitionColumn and kafka.offsetColumn for every source",
     ),
     "a hand-off by time without a margin": (
         {"window.end": "Live", "handOff": {"to": "Live", "startingTimestampMargin": "0s"}},
@@ -134,6 +134,17 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "a schema without the format": (
         {"sources.0.live": {"kafka": {"topic": "t", "value": {"schema": "{}"}}}},
         "schema is required with format: avro",
+    ),
+    "another name of a field in Avro": (
+        {
+            "sources.0.live": {
+                "kafka": {
+                    "topic": "t",
+                    "value": {"format": "avro", "schema": "{}", "fields": {"userId": "uid"}},
+                }
+            }
+        },
+        "timeZone require format: json",
     ),
     "Confluent's framing without the schema's id": (
         {"sources.0.live": {"kafka": {"topic": "t", "value": {"framing": "Confluent"}}}},

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.usefixtures("crds")
 
 SUCCEEDED: Told = (ConditionType.SUCCEEDED, "True", Reason.FINISHED, "")
 FAILED: Told = (ConditionType.SUCCEEDED, "False", Reason.ATTEMPTS_EXHAUSTED, "5 attempts failed")
+BACKING_OFF: Told = (ConditionType.RUNNING, "Unknown", Reason.BACKING_OFF, "next attempt in 300 s")
 REMOVAL_FAILED: Told = (
     ConditionType.SUCCEEDED,
     "Unknown",
@@ -131,6 +132,14 @@ def test_every_retry_is_a_new_one(
         assert kubectl_backfill("retry", "july", kubeconfig=editor).status == 0
         nonces.add(july.now["spec"]["retryNonce"])
     assert len(nonces) == 2
+
+
+def test_the_wait_for_the_next_attempt_can_be_ended(
+    kubectl_backfill: KubectlBackfill, july: July, editor: Path
+) -> None:
+    july.tell(BACKING_OFF)
+    assert kubectl_backfill("retry", "july", kubeconfig=editor).status == 0
+    assert set(july.change()) == {"retryNonce"}
 
 
 def test_what_has_not_failed_is_not_tried_again(

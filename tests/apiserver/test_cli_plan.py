@@ -43,9 +43,10 @@ def july(admin: Rest, namespace: str, production: Manifest) -> Manifest:
 def planned(admin: Rest, cluster_admin: Path, namespace: str, july: Manifest) -> None:
     """The plan as the operator keeps it."""
     cluster, plan = Cluster.from_kubeconfig(cluster_admin), header(steps=4)
-    KubernetesPlans(cluster).keep(read(july), plan)
+    kept = KubernetesPlans(cluster).keep(read(july), plan)
     cluster.close()
-    tell(admin, namespace, "july", running(plan_id=plan.plan_id))
+    digests = {"plan_digest": plan.digest, "application_digest": kept}
+    tell(admin, namespace, "july", running(plan_id=plan.plan_id, **digests))
 
 
 def file_of(tmp_path: Path, *documents: Manifest) -> str:
@@ -266,3 +267,22 @@ def test_a_file_is_rendered_with_its_own_application(
     assert {document["metadata"]["namespace"] for document in yaml.safe_load_all(rendered.out)} == {
         namespace
     }
+
+
+def test_a_file_that_the_api_server_refuses_for_what_exists_is_not_called_accepted(
+    kubectl_backfill: KubectlBackfill,
+    admin: Rest,
+    namespace: str,
+    production: Manifest,
+    tmp_path: Path,
+) -> None:
+    """An approval cannot be waived any more, and ``kubectl apply`` would say so."""
+    needs_approval = changed(IN_A_STORE, {"spec.outputs.0.publish": {"mode": "Replace"}})
+    admin.create(BACKFILLS.format(namespace), needs_approval).expect()
+    tell(admin, namespace, "july", running(plan_id="0123456789abcdef"))
+    waived = {"mode": "Replace", "approval": "Automatic"}
+    file = file_of(tmp_path, changed(IN_A_STORE, {"spec.outputs.0.publish": waived}))
+    ended = kubectl_backfill("plan", file)
+    assert ended.status == 2
+    assert "needs approval, which cannot be waived once the plan is made" in ended.err
+    assert "accepts it" not in ended.out

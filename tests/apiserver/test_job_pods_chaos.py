@@ -139,7 +139,7 @@ def test_a_quota_that_refuses_the_pod_is_told_and_planning_goes_on_when_there_is
         lambda: "exceeded quota: small" in planned(undisturbed), "the quota is named"
     )
     assert "raise the ResourceQuota, or lower spec.planning.resources" in planned(undisturbed)
-    assert undisturbed.run.condition("Planned")[1] == "Planning", (
+    assert undisturbed.run.condition("Planned") == ("Unknown", "JobPodBlocked"), (
         "a full quota is waited for, and no failure"
     )
     assert kubelet.pods() == []

@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 from rest import DECISIONS, Manifest
 
 from backfill.kube.object_names import child_name
-from backfill.outputs.repeated_appends import PUBLISHED_FROM, UNDONE
+from backfill.outputs.earlier_publications import PUBLISHED_FROM, UNDONE
 from backfill.outputs.result_names import Result
 from staged import stage_rows
 from table_jobs import CLICKS, HOURS, START

@@ -88,7 +88,6 @@ def test_the_driver_pod_has_all_that_production_has_and_begins_with_the_launcher
     assert mounts >= {
         "/etc/backfill/run.py",
         "/etc/backfill/catalogs/lake",
-        "/var/run/backfill",
         "/etc/geo",
         "/mnt/gcp",
     }

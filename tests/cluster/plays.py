@@ -89,7 +89,6 @@ def mending(summary: Summary, workspace: str, **spec: Any) -> Manifest:
             "name": topic,
             "table": f"lake.raw.{topic}",
             "timestampColumn": "ingested",
-            "allowIncomplete": True,  # nothing was shown from eight to nine
             "live": {"kafka": {"topic": topic}},
         }
         for topic in ("impressions", "playbacks")

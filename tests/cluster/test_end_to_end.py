@@ -35,7 +35,7 @@ def test_an_unmodified_kafka_application_mends_its_output_and_what_is_published_
 
     assert {each["type"]: each["status"] for each in ended["status"]["conditions"]} == {
         "Planned": "True",
-        "InputComplete": "False",  # which is allowed
+        "InputComplete": "True",
         "Running": "False",
         "Published": "True",
         "Succeeded": "True",

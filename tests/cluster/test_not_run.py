@@ -40,7 +40,9 @@ def stopped(
         each.delete()
 
 
-def test_an_image_that_can_not_be_pulled_is_named(stopped: dict[str, Replay]) -> None:
+def test_an_image_that_cannot_be_pulled_is_named_and_a_corrected_one_is_taken(
+    stopped: dict[str, Replay],
+) -> None:
     nowhere = stopped["no-image"]
     said = nowhere.until("names its image", "DriverStartBlocked")
     assert "the image cannot be pulled" in said["message"]
@@ -54,13 +56,22 @@ def test_an_image_that_can_not_be_pulled_is_named(stopped: dict[str, Replay]) ->
         "an Event says so",
     )
 
+    nowhere.change(overrides={"driver": {"image": None}})
+    until(
+        lambda: [each["outcome"] for each in nowhere.attempts] == ["Stopped", "Running"],
+        "an attempt with the application's own image takes the place of that",
+    )
+    until(lambda: nowhere.drivers, "its driver runs")
+    assert nowhere.condition("Stalled").get("status") != "True"
     nowhere.delete()
     until(lambda: nowhere.gone and not nowhere.belongings, "nothing of it is left")
 
 
-def test_a_quota_that_is_too_small_is_named(stopped: dict[str, Replay]) -> None:
+def test_a_quota_that_is_too_small_is_named_and_costs_no_attempt(
+    stopped: dict[str, Replay],
+) -> None:
     large = stopped["no-quota"]
-    said = large.until("names the quota", "AttemptsExhausted")
+    said = large.until("names the quota", "DriverStartBlocked")
     assert (
         f'pods "{large.name}-a1-driver" is forbidden: exceeded quota: tiny, requested:'
         " requests.memory=" in said["message"]
@@ -68,6 +79,11 @@ def test_a_quota_that_is_too_small_is_named(stopped: dict[str, Replay]) -> None:
     assert "Raise the ResourceQuota, or lower spec.overrides.driver." in said["message"]
     assert large.condition("Stalled")["status"] == "True"
     assert not large.drivers
+    assert [each["outcome"] for each in large.attempts] == ["Stopped"], "it has not failed"
+
+    large.team.cluster.kubectl(large.team.namespace, "delete", "resourcequota", "tiny")
+    large.change(retryNonce="room")
+    until(lambda: large.drivers, "a driver runs once there is room")
 
 
 def test_a_secret_with_another_catalog_is_told_of_and_read_again(

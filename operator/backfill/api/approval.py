@@ -1,11 +1,19 @@
 """Approval: which results wait for it before they are published, and what may be decided when."""
 
+from fractions import Fraction
+
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.errors import BadInput, Problem
 from backfill.api.output import Output, PublishMode
 from backfill.api.remedies import remedy
-from backfill.api.status import BackfillStatus, DecisionStatus, OutputStatus, Verdict
+from backfill.api.status import (
+    BackfillStatus,
+    DecisionStatus,
+    LostStretch,
+    OutputStatus,
+    Verdict,
+)
 from backfill.api.validation import falls_short
 
 
@@ -21,9 +29,18 @@ def needed_approval(output: Output, status: OutputStatus) -> bool:
     publish = output.publish
     return (
         output.needs_approval
+        or loses_too_much(output, status)
+        or bool(unexplained_nulls(output, status))
         or (publish.incomplete == "Wait" and may_delete_unreplaced(output, status))
         or (publish.mismatch == "Wait" and falls_short(output, status))
     )
+
+
+def is_empty(status: BackfillStatus) -> bool:
+    """Whether no result has a row in the window, although rows were read. It waits for approval
+    then, since the application may filter by fields that its records do not have.
+    """
+    return status.progress.rows_read > 0 and not any(output.rows for output in status.outputs)
 
 
 def may_delete_unreplaced(output: Output, status: OutputStatus) -> bool:
@@ -36,6 +53,31 @@ def may_delete_unreplaced(output: Output, status: OutputStatus) -> bool:
     return output.publish.mode.takes_rows_away and (
         status.open_at_end != 0 or bool(status.by_clock)
     )
+
+
+def unexplained_nulls(output: Output, status: OutputStatus) -> tuple[str, ...]:
+    """Columns that are null in every row of a result, unlike in production, and that
+    ``publish.allowNull`` does not name.
+    """
+    return tuple(name for name in status.null_columns if not output.publish.allows_null(name))
+
+
+def loses_too_much(output: Output, status: OutputStatus) -> bool:
+    """Whether ``Replace`` may remove more rows than ``maxLoss`` allows without replacing them,
+    somewhere in the window. What was not counted may lose everything.
+    """
+    if output.publish.mode is not PublishMode.REPLACE or Fraction(output.publish.max_loss) == 100:
+        return False
+    losses = status.losses
+    if losses is None or losses.problem:
+        return True
+    return any(exceeds(stretch, output.publish.max_loss) for stretch in losses.stretches)
+
+
+def exceeds(stretch: LostStretch, max_loss: str) -> bool:
+    """Whether more than a percentage of production's rows are lost in a stretch. Exact."""
+    lost = stretch.production_rows - stretch.result_rows
+    return 100 * lost > Fraction(max_loss) * stretch.production_rows
 
 
 def is_decided(status: BackfillStatus, verdict: Verdict) -> bool:

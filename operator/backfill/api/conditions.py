@@ -58,6 +58,7 @@ class Reason(StrEnum):
     SUSPENDED = "Suspended"
     ATTEMPTS_EXHAUSTED = "AttemptsExhausted"
     UNSUPPORTED_PROGRAM = "UnsupportedProgram"
+    PROGRAM_FAILED = "ProgramFailed"
     BATCH_RESULTS_DIFFER = "BatchResultsDiffer"
     ALL_STEPS_COMMITTED = "AllStepsCommitted"
 
@@ -89,6 +90,7 @@ class Reason(StrEnum):
     CLEANUP_INCOMPLETE = "CleanupIncomplete"
 
     TRYING_AGAIN = "TryingAgain"
+    JOB_POD_BLOCKED = "JobPodBlocked"
 
     IN_PROGRESS = "InProgress"
     FINISHED = "Finished"

@@ -17,8 +17,8 @@ def how_to_close(number: int, needed_drain_seconds: float | None, window: Window
     drain = format_duration(timedelta(seconds=math.ceil(needed_drain_seconds)))
     if needed_drain_seconds < window.drain.total_seconds():
         return (
-            f"{it} {closes} only with events more than {drain} after the window's end, which the"
-            " sources do not have"
+            f"{it} {closes} only once every source has events more than {drain} after the window's"
+            " end"
         )
     return (
         f"a new Backfill with a window.drain longer than {drain} {lets}, if the sources have later"

@@ -15,6 +15,7 @@ BackfillError
 │   ├── CanNotUndo           what was published cannot be taken back, as the table is now
 │   └── ResultLost           the staged result of an output no longer exists, or lacks rows
 ├── UnknownReferences        it is unknown which files a table uses, so none is removed
+├── ServerUnavailable        a catalog or store cannot answer now, or has broken the connection
 ├── RunFailed                the application failed more often than the failure policy allows
 └── ClusterError             a request to the API server failed (``kube/request_errors.py``)
 """
@@ -44,6 +45,10 @@ class Problem:
     """Whether the problem may go away without a change of the resource, such as a catalog that does
     not answer.
     """
+    unavailable: bool = False
+    """Whether it may pass because a server has answered that it cannot do it now, or has broken the
+    connection.
+    """
 
     def __str__(self) -> str:
         """The problem in one line."""
@@ -67,6 +72,11 @@ class BadInput(BackfillError):
     def may_pass(self) -> bool:
         """Whether every problem may go away without a change of the resource."""
         return bool(self.problems) and all(problem.may_pass for problem in self.problems)
+
+    @property
+    def unavailable(self) -> bool:
+        """Whether every problem is that a server is unavailable for a moment."""
+        return bool(self.problems) and all(problem.unavailable for problem in self.problems)
 
     def __reduce__(self) -> tuple[type["BadInput"], tuple[tuple[Problem, ...]]]:
         """Pickles the error by its problems, so that a worker process can return it."""
@@ -129,6 +139,10 @@ class ResultLost(CanNotPublish):
 
 class UnknownReferences(BackfillError):
     """A table's metadata file cannot be read, so it is unknown which files the table uses."""
+
+
+class ServerUnavailable(BackfillError):
+    """A catalog or store cannot answer now, or has broken the connection."""
 
 
 class RunFailed(BackfillError):

@@ -1,5 +1,6 @@
 """Types of fields that several parts of the spec share."""
 
+import re
 from enum import StrEnum
 from typing import Annotated
 
@@ -18,6 +19,7 @@ MOST_TABLE_NAME = 255
 TableName = Annotated[str, Field(max_length=MOST_TABLE_NAME, pattern=TABLE_NAME_PATTERN)]
 PlanId = Annotated[str, Field(max_length=128)]
 ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
+_MAP_VALUE = re.compile(r"""(?P<map>.+)\[(?P<quote>['"])(?P<key>.*)(?P=quote)]""", re.DOTALL)
 DirectoryUri = Annotated[str, Field(min_length=1, max_length=1024, pattern=LOCATION_PATTERN)]
 
 
@@ -28,3 +30,16 @@ class TimestampUnit(StrEnum):
     MILLISECONDS = "ms"
     MICROSECONDS = "us"
     NANOSECONDS = "ns"
+
+
+def map_and_key(column: str) -> tuple[str, str] | None:
+    """The map and the key of a column that is written as ``map['key']``, as in Spark SQL; None for
+    another column.
+    """
+    found = _MAP_VALUE.fullmatch(column)
+    return None if found is None else (found["map"], found["key"])
+
+
+def bare(name: str) -> str:
+    """A name without regard to case and punctuation, to find those that come near."""
+    return "".join(filter(str.isalnum, name)).lower()

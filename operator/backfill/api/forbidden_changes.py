@@ -24,7 +24,15 @@ ADJUSTABLE_FIELDS = ("maxRowsPerSecond",)
 """Fields of a specification whose value may change at any time, but which cannot be set or removed
 then: with them, queries run in another way.
 """
-MUTABLE_IN_OUTPUTS = ("validate", "publish.approval", "publish.incomplete", "publish.mismatch")
+MUTABLE_IN_OUTPUTS = (
+    "validate",
+    "publish.approval",
+    "publish.incomplete",
+    "publish.mismatch",
+    "publish.maxLoss",
+    "publish.allowNull",
+    "publish.allowOverlap",
+)
 """Fields of an output that may change at any time: they decide whether its result is published, not
 what it is.
 """

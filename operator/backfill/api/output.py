@@ -11,6 +11,7 @@ from backfill.api.field_types import (
     ColumnName,
     DirectoryUri,
     InputName,
+    Name,
     TableName,
     TimestampUnit,
 )
@@ -23,6 +24,7 @@ TOLERANCE_PATTERN = (
 Tolerance = Annotated[str, Field(pattern=TOLERANCE_PATTERN, min_length=1, max_length=40)]
 MOST_COMPARED_COLUMNS = 64
 MOST_KEYS = 16
+MOST_OVERLAPS = 32
 
 
 class PublishMode(StrEnum):
@@ -136,6 +138,30 @@ class Publish(Model):
     not be compared. ``Wait``: wait for approval, even if ``approval`` is ``Automatic``.
     ``Publish``: publish the result anyway. May change at any time.
     """
+    max_loss: Percentage = "1"
+    """Maximum percentage of production's rows that mode ``Replace`` may remove without replacement,
+    from 0 to 100. If the result has fewer rows than that in any stretch of the window, or none
+    where production has some, publishing waits for approval, even if ``approval`` is ``Automatic``
+    and ``incomplete`` and ``mismatch`` are ``Publish``. ``"100"``: never wait because of this. May
+    change at any time.
+    """
+    allow_null: Annotated[tuple[ColumnName, ...], Field(max_length=MOST_COMPARED_COLUMNS)] = ()
+    """Columns that may be null in every row of the result although production's rows have values.
+    Without it, such a column stops the run after the first rows if nearly all of production's rows
+    have a value, and any result with one waits for approval before it is published, because the
+    application may decode fields by names that its records do not have. A column includes its
+    fields. May change at any time.
+    """
+    allow_overlap: Annotated[tuple[Name, ...], Field(max_length=MOST_OVERLAPS)] = ()
+    """Names of other Backfills whose published rows mode ``Append`` may add to, although their
+    window overlaps this one. Without it, ``Append`` is refused where the table already has rows
+    that a Backfill has published for the same time, because they may be the same rows. May change
+    at any time.
+    """
+
+    def allows_null(self, column: str) -> bool:
+        """Whether a column, or a field of one, may be null in every row."""
+        return any(f"{column}.".startswith(f"{each}.") for each in self.allow_null)
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:

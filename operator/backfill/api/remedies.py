@@ -40,6 +40,10 @@ REMEDIES: Final[Mapping[Reason, Remedy]] = MappingProxyType(
             " create a new Backfill.",
             in_log=True,
         ),
+        Reason.PROGRAM_FAILED: Remedy(
+            f"Another attempt would fail in the same way: fix the cause, {_RETRY}.",
+            in_log=True,
+        ),
         Reason.BATCH_RESULTS_DIFFER: Remedy(
             "Another attempt would fail in the same way: delete this Backfill and create it again"
             " with execution: Streaming.",

@@ -5,11 +5,16 @@ inputs.
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
+from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from backfill.api.base import Model
 from backfill.api.field_types import ColumnName, InputName, TableName, TimestampUnit
 from backfill.api.quantities import Time
+
+FieldPath = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^.]+(\.[^.]+)*$")]
+"""Field of a record; the names of nested ones are separated by dots."""
+_OF_JSON = ("fields", "absent", "envelope", "timestamp_format", "timestamp_unit", "time_zone")
 
 
 class SnapshotRef(Model):
@@ -74,6 +79,16 @@ class KafkaColumns(Model):
     """Whether the topic's records have no key; ``key`` is then null. Cannot be combined with
     ``keyColumn``.
     """
+    headers_column: ColumnName | None = None
+    """Column with the record headers, which an unmodified Kafka application that sets
+    ``includeHeaders`` reads as ``headers``: a list of structs with a string ``key`` and a string or
+    binary ``value``, or a map of strings to strings or binaries. An application that uses
+    ``headers`` needs either this or ``headerless: true``.
+    """
+    headerless: bool = False
+    """Whether the topic's records have no headers; ``headers`` is then null. Cannot be combined
+    with ``headersColumn``.
+    """
     timestamp_column: ColumnName | None = None
     """Column with the record timestamp, which an unmodified Kafka application reads as
     ``timestamp``. Default: the source's ``timestampColumn``.
@@ -85,10 +100,15 @@ class KafkaColumns(Model):
         return None not in (self.partition_column, self.offset_column)
 
     @model_validator(mode="after")
-    def _one_key(self) -> Self:
+    def _one_of_each(self) -> Self:
         if self.keyless and self.key_column is not None:
             raise PydanticCustomError(
                 "kafka_keyless", "keyless is true, but keyColumn is set; remove one of them"
+            )
+        if self.headerless and self.headers_column is not None:
+            raise PydanticCustomError(
+                "kafka_headerless",
+                "headerless is true, but headersColumn is set; remove one of them",
             )
         return self
 
@@ -125,6 +145,49 @@ class KafkaValue(Model):
     """ID of the schema in production's schema registry. Required by framing ``Confluent``, not
     allowed with any other.
     """
+    fields: Annotated[dict[str, ColumnName], Field(max_length=1024)] = Field(default_factory=dict)
+    """Fields of the record and the columns that they are written from, where names, nesting or
+    types differ, for example ``{userId: uid, address.city: city}``. Separate the names of nested
+    fields with dots, starting at the record's outermost object. A value is converted to the type
+    that the application decodes. Every other column is a field of its own name, in the case that
+    the application decodes it in. For format ``json``.
+    """
+    absent: Annotated[tuple[FieldPath, ...], Field(max_length=1024)] = ()
+    """Fields that the application decodes and that no column has: it decodes them as null. For
+    format ``json``.
+    """
+    envelope: FieldPath | None = None
+    """Field of the record that the row is written into, for example ``after`` or ``payload.after``
+    for applications that decode change events. Fields in ``fields`` and ``absent`` include it.
+    Default: the row is the record. For format ``json``.
+    """
+    timestamp_format: Annotated[str | None, Field(min_length=1, max_length=128)] = None
+    """Pattern, in Spark's notation, in which times and dates are written as text. Default: the
+    pattern with which the application parses them, otherwise ISO 8601 with microseconds. For format
+    ``json``.
+    """
+    timestamp_unit: TimestampUnit | None = None
+    """Unit of times that the application decodes as numbers, counted from 1970-01-01 UTC: seconds
+    (``s``), milliseconds (``ms``), microseconds (``us``) or nanoseconds (``ns``). Required if it
+    decodes any. For format ``json``.
+    """
+    time_zone: Annotated[str | None, Field(min_length=1, max_length=64)] = None
+    """Time zone in which times are written as text, for example ``Europe/Berlin``. Default: UTC.
+    Required if the application parses text without a zone in a session whose zone is not UTC. Times
+    of columns without a time zone are written as they are. For format ``json``.
+    """
+
+    @property
+    def reshapes(self) -> bool:
+        """Whether the record has other fields than the row's columns as they are."""
+        return any(getattr(self, name) for name in _OF_JSON)
+
+    @model_validator(mode="after")
+    def _only_json(self) -> Self:
+        if self.format != "json" and self.reshapes:
+            names = ", ".join(map(to_camel, _OF_JSON))
+            raise PydanticCustomError("kafka_value_json", f"{names} require format: json")
+        return self
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -155,8 +218,10 @@ class KafkaValue(Model):
 class LiveKafka(Model):
     """Kafka topic that the source replaces when the application runs unmodified."""
 
-    topic: Annotated[str, Field(min_length=1, max_length=249)]
-    """Topic that the application subscribes to. Unique among the sources."""
+    topic: Annotated[str, Field(min_length=1, max_length=249)] | None = None
+    """Topic that the application subscribes to. Unique among the sources. Default: the source's
+    name.
+    """
     value: KafkaValue = KafkaValue()
     """How rows are encoded as record values."""
 
@@ -164,7 +229,7 @@ class LiveKafka(Model):
 class Live(Model):
     """Input that the source replaces in production."""
 
-    kafka: LiveKafka
+    kafka: LiveKafka = LiveKafka()
     """Kafka topic that the source replaces."""
 
 
@@ -192,7 +257,8 @@ class Source(Model):
     """
     timestamp_column: ColumnName
     """Column with the arrival time of each row: a timestamp, timestamptz or nanosecond timestamp,
-    or a long with ``timestampUnit``. Separate the names of nested columns with dots.
+    or a long with ``timestampUnit``. Separate the names of nested columns with dots. A value in a
+    map with string keys is ``map['key']``; planning then reads this column of all files.
     """
     timestamp_unit: TimestampUnit | None = None
     """Unit of a long ``timestampColumn``, counted from 1970-01-01 UTC: seconds (``s``),
@@ -216,10 +282,17 @@ class Source(Model):
     """
     allow_incomplete: bool = False
     """Whether to allow publish modes ``Replace`` and ``Upsert`` even if rows of the window, its
-    warm-up or its drain are missing from this table, as reported by the condition
+    warm-up or its drain are known to be missing from this table, as reported by the condition
     ``InputComplete``. If false, such a Backfill is refused before anything runs, because it would
     remove production rows without recomputing them. With other modes, missing rows only cause a
-    warning.
+    warning. What is published is limited by ``publish.maxLoss`` all the same.
     """
-    live: Live | None = None
-    """Input that the source replaces in production, for an unmodified application."""
+    live: Live = Live()
+    """Input that the source replaces in production, for an unmodified application. Default: the
+    Kafka topic with the source's name, whose values are JSON.
+    """
+
+    @property
+    def topic(self) -> str:
+        """Kafka topic that the source replaces, if the application reads it."""
+        return self.live.kafka.topic or self.name

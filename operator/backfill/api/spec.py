@@ -95,7 +95,7 @@ class Window(Model):
     end: WindowEnd
     """End of the window, exclusive. Must be later than ``start``. ``Live``: the window extends to
     the newest row in the tables when the plan is made, and live traffic follows as configured in
-    ``handOff``.
+    ``handOff``. Rows more than a day later than their table was last written are left out.
     """
     warm_up: Duration = Field(default="0s", validate_default=True)
     """How much input to read before ``start``, by arrival time, so that state is complete when the

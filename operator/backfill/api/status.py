@@ -7,7 +7,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, field_validator
 
 from backfill.api.base import Message, Model, printable, shortened
 from backfill.api.conditions import Condition, ConditionType, Reason
-from backfill.api.field_types import InputName, PlanId, TableName
+from backfill.api.field_types import ColumnName, InputName, PlanId, TableName
 from backfill.api.hand_off import HandOffStatus
 from backfill.api.quantities import Time
 from backfill.api.spec import MOST_OUTPUTS, MOST_SOURCES
@@ -21,6 +21,9 @@ ExecutionReason = Annotated[
 """Text of a driver, which is shown to people: what steers a terminal is escaped."""
 WorkspaceUri = Annotated[str, Field(min_length=1, max_length=2048)]
 MOST_ATTEMPTS_KEPT: Final = 20
+MOST_STRETCHES: Final = 20
+MOST_NULL_COLUMNS: Final = 20
+NullColumns = Annotated[tuple[ColumnName, ...], Field(max_length=MOST_NULL_COLUMNS)]
 ReportUri = Annotated[str, BeforeValidator(shortened), Field(max_length=2304)]
 """Location that a driver has reported, and that is shown to people: what steers a terminal is
 escaped.
@@ -116,6 +119,42 @@ class Comparison(Model):
     """Why the rows could not be compared; otherwise empty."""
 
 
+class LostStretch(Model):
+    """Stretch of the window in which a result has fewer rows than production."""
+
+    model_config = {"extra": "ignore"}
+
+    start: Time
+    """Start of the stretch."""
+    end: Time
+    """End of the stretch, exclusive."""
+    production_rows: CompareCount = 0
+    """Number of rows that production has in it."""
+    result_rows: CompareCount = 0
+    """Number of rows that the result has in it."""
+
+
+class WindowLosses(Model):
+    """Rows that ``Replace`` removes, and rows that it adds."""
+
+    model_config = {"extra": "ignore"}
+
+    production_rows: CompareCount = 0
+    """Number of rows that production has in the window."""
+    result_rows: CompareCount = 0
+    """Number of rows that the result has."""
+    stretches: Annotated[tuple[LostStretch, ...], Field(max_length=MOST_STRETCHES)] = ()
+    """Stretches of the window in which the result has fewer rows than production, in order; at most
+    20, those that lose the greatest share. A stretch in which the result has some rows has at least
+    1,000 rows of production, unless the whole window has fewer; stretches in which it has none are
+    listed separately.
+    """
+    further: CompareCount = 0
+    """Number of further stretches, which are not listed."""
+    problem: Message = ""
+    """Why the rows could not be counted; otherwise empty."""
+
+
 class ExportStatus(Model):
     """Files that a result was exported to."""
 
@@ -191,18 +230,28 @@ class OutputStatus(Model):
     """
     look_back_seconds: float | None = None
     """Maximum time by which rows that a result depends on can precede it, in seconds of event time.
-    A shorter ``window.warmUp`` may leave the first results incomplete. Only for ``Batch``.
+    A shorter ``window.warmUp`` may leave the first results incomplete. Unset if there is no bound
+    or if it is unknown.
     """
     look_ahead_seconds: float | None = None
-    """Maximum time after a result within which rows that it depends on can arrive, in seconds,
-    including the watermark delay or, once measured, the lag of rows. A shorter ``window.drain`` may
-    leave the last results incomplete or open. Only for ``Batch``.
+    """Maximum time after a result within which rows can arrive that it depends on or, in
+    ``Streaming`` execution, that close it, in seconds, including the watermark delay or, once
+    measured, the lag of rows. A shorter ``window.drain`` may leave the last results incomplete or
+    open. Unset if there is no bound or if it is unknown.
     """
     match: Annotated[str, Field(max_length=16)] | None = None
     """Percentage of rows that match, rounded down; unset if they were not compared."""
     comparison: Comparison | None = None
     """How the result compares with production or the reference. Unset until it has been compared,
     and if the output has no ``validate``.
+    """
+    null_columns: NullColumns = ()
+    """Columns that are null in every row of the result although rows of production have values; at
+    most 20. Empty until all steps are committed.
+    """
+    losses: WindowLosses | None = None
+    """Rows of production that publishing would remove, and those that replace them. Only for
+    ``Replace``; unset until all steps are committed.
     """
 
     @property
@@ -399,6 +448,10 @@ class BackfillStatus(Model):
     """ID of the plan. Unset until the plan is made."""
     plan_digest: Annotated[str, Field(max_length=64)] = ""
     """SHA-256 of the plan header, to detect a plan that was replaced."""
+    application_digest: Annotated[str, Field(max_length=64)] = ""
+    """SHA-256 of the SparkApplication that was stored with the plan and that attempts are made
+    from. One that differs is not used.
+    """
     workspace: WorkspaceUri | None = None
     """Directory or object store prefix of this Backfill's plan and checkpoints."""
     tagged_tables: Annotated[tuple[TableName, ...], Field(max_length=MOST_SOURCES)] = ()

@@ -7,6 +7,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
 from backfill.api.quantities import count
 from backfill.api.status import Attempt, BackfillStatus
+from backfill.cli.text import lasted
 from backfill.planning.planning_progress import PlanningProgress
 
 _STAGES = (
@@ -75,9 +76,7 @@ class View:
     @property
     def elapsed_seconds(self) -> float:
         """Seconds since work began."""
-        return (
-            (self.status.finished_at or self.now) - (self.status.started_at or self.now)
-        ).total_seconds()
+        return lasted(self.status.started_at or self.now, self.status.finished_at or self.now)
 
 
 def has_failed(backfill: Backfill) -> bool:

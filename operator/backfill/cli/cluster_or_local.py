@@ -1,5 +1,6 @@
 """Decides whether a command works on a cluster or on this machine."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any, Final
@@ -64,13 +65,13 @@ class LocalCommands(TyperGroup):
 
     elsewhere = dict.fromkeys(
         ("logs", "render", "retry"),
-        'only works on a cluster: run "kubectl backfill {0}", or add --context',
+        "only works on a cluster: run kubectl backfill {0}, or add --context",
     )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command of that name."""
         if args[0] in self.elsewhere:
-            ctx.fail(f'"{args[0]}" {self.elsewhere[args[0]].format(args[0])}')
+            ctx.fail(f'"{args[0]}" {self.elsewhere[args[0]].format(shlex.join(args))}')
         return super().resolve_command(ctx, args)
 
 

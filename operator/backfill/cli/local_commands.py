@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from backfill.cli.foreground_controller import control
 from backfill.cli.optional_dependencies import SPARK, TABLES, require
 from backfill.cli.result_json import result_line
 from backfill.cli.run_end import exit_status, print_end
-from backfill.cli.target import find, read_file
+from backfill.cli.target import DEFAULT_NAMESPACE, find, read_file
 from backfill.controller.decisions.finished import expires_at
 from backfill.controller.local.lock import ControllerLock
 from backfill.controller.local.store import LocalStore
@@ -46,11 +47,11 @@ class Context:
         """Console for progress. With JSON output it is standard error."""
         return Console(stderr=self.as_json)
 
-    @property
-    def options(self) -> str:
-        """Options that a next command needs to find the same Backfill."""
-        state = "" if self.state == DEFAULT_STATE else f" --state-dir {self.state}"
-        return state if self.namespace is None else f"{state} -n {self.namespace}"
+    def options(self, namespace: str) -> str:
+        """Options that a next command needs to find a Backfill of this namespace."""
+        words = [] if self.state == DEFAULT_STATE else ["--state-dir", str(self.state)]
+        words += [] if namespace == DEFAULT_NAMESPACE else ["-n", namespace]
+        return "".join(f" {shlex.quote(word)}" for word in words)
 
 
 def run_file(context: Context, file: Path) -> int:
@@ -103,7 +104,7 @@ def decide_one(context: Context, target: str, verdict: Verdict, reason: str) -> 
         decided = already(stored, verdict)
         if not decided:
             if why := undecidable(stored, verdict):
-                fix = f"see: backfill status {store.name}{context.options}"
+                fix = f"see: backfill status {store.name}{context.options(store.namespace)}"
                 raise BadInput(Problem("", why, fix))
             store.decide(_decision(stored, verdict, reason))
         else:
@@ -175,10 +176,8 @@ def suspend_one(context: Context, target: str) -> int:
         stored = store.load() or stored
     if exit_status(stored) == SUCCEEDED:
         return _say_finished(context, stored)
-    _say(
-        context,
-        f"{store.name}: suspended; resume with: backfill resume {store.name}{context.options}",
-    )
+    command = f"backfill resume {store.name}{context.options(store.namespace)}"
+    _say(context, f"{store.name}: suspended; resume with: {command}")
     return SUCCEEDED
 
 
@@ -228,7 +227,7 @@ def _control(context: Context, store: LocalStore) -> int:
     if ended is None:
         _say(context, f"{store.name}: removed")
         return SUCCEEDED
-    print_end(ended, store, context.out, Console(stderr=True), context.options)
+    print_end(ended, store, context.out, Console(stderr=True), context.options(store.namespace))
     return _end(context, ended)
 
 
@@ -271,10 +270,10 @@ def _refuse_changes(
     if stored.metadata.deletion_timestamp is not None:
         raise BackfillError(
             f"{name} is being removed; complete the removal first with: backfill cancel"
-            f" {name}{context.options}"
+            f" {name}{context.options(store.namespace)}"
         )
     fix = (
-        f"start over with: backfill cancel {name}{context.options},"
+        f"start over with: backfill cancel {name}{context.options(store.namespace)},"
         " or give it another metadata.name"
     )
     changes = spec_difference(stored.spec, wanted.spec) if stored.status.plan_id else []
@@ -282,7 +281,8 @@ def _refuse_changes(
         changes.append(
             Problem("", f"{name} is already planned; its input can no longer change", fix)
         )
-    other = program_difference(store.application(), application) if stored.status.attempts else []
+    begun = stored.status.plan_id is not None and stored.status.attempts
+    other = program_difference(store.application(), application) if begun else []
     if other:
         other.append(
             Problem("", f"{name} has already started; its program can no longer change", fix)

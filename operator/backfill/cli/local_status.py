@@ -25,7 +25,9 @@ def show_one(context: Context, target: str) -> int:
     console.print(details(View(backfill, datetime.now(UTC))))
     if exit_status(backfill) == WAITS and not controller_alive(store.channel):
         console.print(
-            f"  {waiting_for(backfill, context.options)}", highlight=False, soft_wrap=True
+            f"  {waiting_for(backfill, context.options(backfill.metadata.namespace))}",
+            highlight=False,
+            soft_wrap=True,
         )
     return SUCCEEDED
 

@@ -385,13 +385,15 @@ def version() -> None:
 
 
 def main() -> None:
-    """Runs the command. Problems of the input are listed on standard error, with exit status 2."""
+    """Runs the command. Problems of the input are listed on standard error, with exit status 2;
+    1 if they are only that a server is unavailable for a moment.
+    """
     try:
         _chosen()()
     except BadInput as error:
         for problem in error.problems:
             typer.echo(f"error: {problem}", err=True)
-        sys.exit(BAD_INPUT)
+        sys.exit(FAILED if error.unavailable else BAD_INPUT)
     except (BackfillError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(FAILED)

@@ -15,7 +15,8 @@ def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> Rende
     ``estimated_for`` names the resources that the estimated time is for.
     """
     steps = summary.steps
-    largest = f"{count(steps.most_rows, 'row')}, {size(steps.most_bytes)}"
+    about = "about " if any(source.wide_files for source in summary.sources) else ""
+    largest = f"{about}{count(steps.most_rows, 'row')}, {size(steps.most_bytes)}"
     stretch = f"{moment(summary.read_from)} to {moment(summary.read_to)} UTC"
     if summary.live:
         stretch = f"{stretch}, where live traffic continues"

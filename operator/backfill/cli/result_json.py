@@ -5,6 +5,7 @@ import json
 from backfill.api.backfill import Backfill
 from backfill.api.status import Cost
 from backfill.cli.backfill_view import in_order
+from backfill.cli.text import lasted
 
 
 def result(backfill: Backfill) -> dict[str, object]:
@@ -22,9 +23,7 @@ def result(backfill: Backfill) -> dict[str, object]:
         "rowsArrivedLate": progress.rows_arrived_late,
         "openAtEnd": progress.open_at_end,
         "durationSeconds": (
-            round((ended - status.started_at).total_seconds(), 3)
-            if ended and status.started_at
-            else None
+            round(lasted(status.started_at, ended), 3) if ended and status.started_at else None
         ),
         "cost": (status.cost or Cost()).model_dump(
             mode="json", by_alias=True, exclude={"counted_until"}

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from backfill.api.backfill import Backfill
-from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
 from backfill.api.quantities import count
 from backfill.api.remedies import remedy
 from backfill.api.status import OutputStatus
 from backfill.api.validation import other_side
 from backfill.cli.exit_status import BAD_INPUT, FAILED, SUCCEEDED, WAITS
-from backfill.cli.text import seconds, size
+from backfill.cli.text import lasted, seconds, size
 from backfill.controller.decisions.open_result_messages import left_out
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _tell_success(backfill: Backfill, out: Console) -> None:
     status, progress = backfill.status, backfill.status.progress
     duration = ""
     if status.started_at and status.finished_at:
-        duration = f" in {seconds((status.finished_at - status.started_at).total_seconds())}"
+        duration = f" in {seconds(lasted(status.started_at, status.finished_at))}"
     read = f"{count(progress.steps, 'step')}, {count(progress.rows_read, 'row')} read"
     _say(
         out,
@@ -135,10 +135,19 @@ def _tell_failure(backfill: Backfill, store: "LocalStore", err: Console, options
         _say(err, f"the driver's log: {_short(log)}")
     if outcome.reason in (Reason.REJECTED, Reason.UNDONE):
         return  # as somebody has decided
-    if remedy(outcome.reason).start_over:
+    if backfill.status.plan_id is None and backfill.status.attempts:
+        _say(err, "nothing was read: correct the manifest or the program, and run the file again")
+    elif remedy(outcome.reason).start_over or _of_the_spec(outcome):
         _say(err, f"start over with: backfill cancel {backfill.metadata.name}{options}")
     elif outcome.reason != Reason.INVALID_INPUT:
         _say(err, f"try again with: backfill resume {backfill.metadata.name}{options}")
+
+
+def _of_the_spec(outcome: Condition) -> bool:
+    """Whether a program was refused for fields of the spec, which can only change in another
+    Backfill.
+    """
+    return outcome.reason == Reason.UNSUPPORTED_PROGRAM and outcome.message.startswith("spec.")
 
 
 def _short(path: Path) -> str:

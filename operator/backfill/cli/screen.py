@@ -25,6 +25,7 @@ _NAME_WIDTH = 20
 _TROUBLE = {
     Reason.BACKING_OFF,
     Reason.ATTEMPTS_EXHAUSTED,
+    Reason.PROGRAM_FAILED,
     Reason.PUBLISH_CONFLICT,
     Reason.PUBLISH_FAILED,
 }

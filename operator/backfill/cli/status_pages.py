@@ -25,7 +25,7 @@ from backfill.cli.backfill_view import View, in_order
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.run_end import compared, exit_status
 from backfill.cli.screen import in_words, overview
-from backfill.cli.text import moment, seconds
+from backfill.cli.text import lasted, moment, seconds
 
 _ATTEMPTS_SHOWN = 3
 _PARTITIONS_SHOWN = 6
@@ -135,13 +135,13 @@ def _attempts(attempts: tuple[Attempt, ...]) -> list[RenderableType]:
 
 
 def _of_attempt(attempt: Attempt) -> str:
-    lasted = (
-        f", {seconds((attempt.finished_at - attempt.started_at).total_seconds())}"
+    took = (
+        f", {seconds(lasted(attempt.started_at, attempt.finished_at))}"
         if attempt.finished_at
         else ""
     )
     why = f": {attempt.message.splitlines()[0]}" if attempt.message else ""
-    return f"{attempt.outcome}, started {moment(attempt.started_at)} UTC{lasted}{why}"
+    return f"{attempt.outcome}, started {moment(attempt.started_at)} UTC{took}{why}"
 
 
 def _outputs(outputs: tuple[OutputStatus, ...]) -> list[RenderableType]:

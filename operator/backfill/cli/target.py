@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from backfill.api.backfill import Backfill
@@ -11,6 +12,9 @@ from backfill.api.manifests.problems import did_you_mean
 from backfill.api.output import Output
 from backfill.api.workspace_locations import LOCATION_FORM, LOCATION_PATTERN
 from backfill.controller.local.store import LocalStore, stored
+
+DEFAULT_NAMESPACE: Final = "default"
+"""Namespace of manifests without one, and where names are looked for."""
 
 
 def read_file(file: Path, namespace: str | None, *, require_application: bool) -> Manifests:
@@ -69,7 +73,7 @@ def find(target: str, namespace: str | None, state: Path) -> tuple[LocalStore, B
     if Path(target).is_file():
         manifest = load_manifests(Path(target), require_application=False).backfill
         name, namespace = manifest.metadata.name, namespace or manifest.metadata.namespace
-    store = LocalStore(state, namespace or "default", name)
+    store = LocalStore(state, namespace or DEFAULT_NAMESPACE, name)
     backfill = store.load()
     if backfill is None:
         names = [other.name for other in stored(state) if other.namespace == store.namespace]

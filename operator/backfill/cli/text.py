@@ -12,6 +12,11 @@ def moment(value: datetime) -> str:
     return value.strftime("%Y-%m-%d %H:%M:%S" if value.second else "%Y-%m-%d %H:%M")
 
 
+def lasted(start: datetime, end: datetime) -> float:
+    """Seconds from one time to another; none if the clock was set back in between."""
+    return max((end - start).total_seconds(), 0.0)
+
+
 def seconds(value: float) -> str:
     """A length of time, coarser the longer it is."""
     if value < 60:

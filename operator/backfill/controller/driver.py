@@ -17,6 +17,8 @@ from backfill.protocol.driver_settings import DriverSettings
 from backfill.protocol.hand_off_messages import HandOffSettings
 
 CHECKPOINT_LOCATION: Final = "spark.sql.streaming.checkpointLocation"
+QUOTA_EXCEEDED: Final = "QuotaExceeded"
+"""Reason of a driver whose pod a ResourceQuota keeps from being created."""
 SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _SPARKS_SHUFFLE_PARTITIONS = "200"
 """Spark's default."""
@@ -42,6 +44,8 @@ class DriverState:
     """The reason in words."""
     since: datetime | None = None
     """When it entered this phase, by the cluster's clock; None if unknown."""
+    outdated: bool = False
+    """Whether it cannot start, and was made from a SparkApplication that has changed since."""
 
     @property
     def alive(self) -> bool:
@@ -95,7 +99,6 @@ def driver_settings(
     launch: Launch,
     *,
     channel: str,
-    scratch: str,
     main_file: str,
     arguments: tuple[str, ...],
     spark_conf: Mapping[str, str],
@@ -117,7 +120,6 @@ def driver_settings(
         checkpoints=launch.checkpoints.uri,
         workspace_catalog=launch.plan.catalog,
         channel=channel,
-        scratch=scratch,
         window=backfill.spec.window,
         sources=backfill.spec.sources,
         outputs=_outputs(backfill),

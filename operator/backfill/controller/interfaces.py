@@ -108,8 +108,9 @@ class Plans(Protocol):
             PlanCorrupt: the header is lost here. It may still be in the workspace.
         """
 
-    def keep(self, backfill: Backfill, header: PlanHeader) -> None:
-        """Stores the header of a plan.
+    def keep(self, backfill: Backfill, header: PlanHeader) -> str:
+        """Stores the header of a plan. Returns the digest of the application that is stored with
+        it; empty if none is.
 
         For a new plan this comes before any status that names it.
         """

@@ -24,12 +24,14 @@ from backfill.controller.decisions.actions import (
     StartLive,
     WriteAssignment,
 )
+from backfill.controller.decisions.attempts import seconds_until_attempt
 from backfill.controller.decisions.decide import decide, finished
 from backfill.controller.decisions.deleting import removal_overdue
 from backfill.controller.decisions.measured_rates import Meter
 from backfill.controller.decisions.observed import Observed, next_attempt_number
 from backfill.controller.decisions.overlapping_backfills import published_tables, rivals
 from backfill.controller.decisions.policy import CLUSTER, Policy
+from backfill.controller.decisions.received_plans import is_of_status
 from backfill.controller.driver import Backend, DriverState, Launch
 from backfill.controller.interfaces import Channel, JobRunner, LiveApplication, Plans, Store
 from backfill.controller.jobs.any_job import JobState
@@ -125,7 +127,7 @@ class Reconciler:
         observed = self._observe(self._with_withheld(backfill))
         decision = decide(observed)
         try:
-            self._keep_plan(observed, decision)
+            decision = self._with_kept_plan(observed, decision)
         except BadInput as error:
             if observed.job is None or not isinstance(observed.job.result, Extension):
                 raise
@@ -235,18 +237,29 @@ class Reconciler:
         except PlanCorrupt as error:
             return None, str(error)
 
-    def _keep_plan(self, observed: Observed, decision: Decision) -> None:
+    def _with_kept_plan(self, observed: Observed, decision: Decision) -> Decision:
+        """Stores a plan that is new or was lost, before a status names it. With each attempt that
+        is made before anything was read, production's application is stored as it is then.
+        """
         result = observed.job.result if observed.job else None
         plan_id = observed.backfill.status.newest_plan_id
         new = decision.status.newest_plan_id != plan_id
         if isinstance(result, PlanResult | Extension) and result.header is not None and new:
-            self._plans.keep(observed.backfill, result.header)
+            header = result.header
         elif (
             isinstance(result, PlanHeader)
             and observed.plan_error
-            and result.inputs.own_id() == plan_id
+            and is_of_status(result, observed.backfill.status)
         ):
-            self._plans.keep(observed.backfill, result)
+            header = result
+        elif observed.backfill.status.watermark is None and any(
+            isinstance(action, StartDriver) for action in decision.next.actions
+        ):
+            header = observed.plan
+        else:
+            return decision
+        kept = {"application_digest": self._plans.keep(observed.backfill, header)}
+        return replace(decision, status=decision.status.model_copy(update=kept))
 
     def _report(self, attempt: int, *, newest: bool) -> SplitAssignmentStatus | None:
         report = self._channel.report(newest=newest)
@@ -327,7 +340,7 @@ def _is_to_start(backfill: Backfill, now: datetime) -> bool:
     return (
         idle
         and not backfill.spec.suspend
-        and (status.next_attempt_at is None or status.next_attempt_at <= now)
+        and not seconds_until_attempt(status, backfill.metadata.generation, now)
     )
 
 

@@ -2,6 +2,7 @@
 the steps, and how many rows each source has in them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -11,7 +12,7 @@ class SourceTimeline:
 
     name: str
     """Name of the source."""
-    step_rows: tuple[int, ...]
+    step_rows: Sequence[int]
     """Number of rows of each step, as planned; zero if the source has none."""
 
 
@@ -19,9 +20,9 @@ class SourceTimeline:
 class Timeline:
     """The steps of a plan. Times are microseconds since the epoch, UTC."""
 
-    starts_us: tuple[int, ...]
+    starts_us: Sequence[int]
     """Start of each step, strictly increasing. No row of the step, of any source, is older."""
-    ends_us: tuple[int, ...]
+    ends_us: Sequence[int]
     """End of each step (exclusive), not after the next start."""
     read_end_us: int
     """End of what is read (exclusive), not before the last step's end."""

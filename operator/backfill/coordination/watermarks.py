@@ -7,9 +7,10 @@ uncommitted row. It may be behind the source's next row by the steps that are em
 costs little, since an empty step is committed as soon as it is released, and the driver, which does
 not know which steps are empty, measures the same number.
 
-No source is left out of the minimum for being idle. A source is finished when all queries reading
-it have committed its last step; its watermark is then the end of what is read, and the others
-decide the minimum.
+No source is left out of the minimum for being idle. One is left out while it waits for its turn: if
+the application starts the queries that read it after others have ended, which would otherwise wait
+for it. A source is finished when all queries reading it have committed its last step; its watermark
+is then the end of what is read, and the others decide the minimum.
 """
 
 from collections.abc import Mapping
@@ -41,4 +42,6 @@ def watermarks(timeline: Timeline, status: SplitAssignmentStatus | None) -> Wate
     sources = {
         name: timeline.position_us(step) for name, step in committed_steps(timeline, status).items()
     }
-    return Watermarks(sources, min(sources.values()))
+    waiting = () if status is None else status.waiting_sources
+    running = [time_us for name, time_us in sources.items() if name not in waiting]
+    return Watermarks(sources, min(running or sources.values()))

@@ -48,10 +48,12 @@ def work(timeline: Timeline, status: SplitAssignmentStatus | None) -> Work:
         for source in query.sources
         if source.name in step_rows
     ]
+    waiting = (step_rows.keys() & set(status.waiting_sources)) if status else set()
     if not reads:
         return Work(rows_done=0, rows_left=timeline.rows, steps_left=timeline.steps)
     return Work(
         rows_done=sum(sum(step_rows[read.name][: read.committed]) for read in reads),
-        rows_left=sum(sum(step_rows[read.name][read.committed :]) for read in reads),
+        rows_left=sum(sum(step_rows[read.name][read.committed :]) for read in reads)
+        + sum(sum(step_rows[name]) for name in waiting),
         steps_left=max(timeline.steps - min(read.committed for read in reads), 0),
     )

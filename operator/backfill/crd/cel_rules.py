@@ -47,6 +47,8 @@ def _milliseconds(field: str) -> str:
     return DURATION_IN_MILLISECONDS.replace("self", f"self.{field}")
 
 
+_HAS_TOPIC = "has({0}.live) && has({0}.live.kafka) && has({0}.live.kafka.topic)"
+
 _SPEC: Final = (
     Rule(
         _some_time("maxMisalignment"),
@@ -54,8 +56,9 @@ _SPEC: Final = (
         "maxMisalignment",
     ),
     Rule(
-        "self.sources.all(s, !has(s.live)"
-        " || self.sources.exists_one(t, has(t.live) && t.live.kafka.topic == s.live.kafka.topic))",
+        f"self.sources.all(s, !({_HAS_TOPIC.format('s')})"
+        f" || self.sources.exists_one(t, {_HAS_TOPIC.format('t')}"
+        " && t.live.kafka.topic == s.live.kafka.topic))",
         "two sources have the same topic; list every topic once",
         "sources",
     ),
@@ -192,12 +195,12 @@ _SPEC: Final = (
         "execution",
     ),
     Rule(
-        "!has(self.handOff) || self.sources.all(s, has(s.live) &&"
+        "!has(self.handOff) || self.sources.all(s,"
         " (has(self.handOff.startingTimestampMargin) || (has(s.kafka) &&"
         " has(s.kafka.partitionColumn) && has(s.kafka.offsetColumn))))",
-        "handOff requires kafka.partitionColumn, kafka.offsetColumn and live for every source, to"
-        " determine where live traffic comes from and where it continues; set them or, for tables"
-        " without these columns, set handOff.startingTimestampMargin",
+        "handOff requires kafka.partitionColumn and kafka.offsetColumn for every source, to"
+        " determine where live traffic continues; set them or, for tables without these columns,"
+        " set handOff.startingTimestampMargin",
         "sources",
     ),
     Rule(
@@ -266,7 +269,8 @@ def _immutable_fields() -> Iterator[Rule]:
         name for name in _aliases(Output) if name != "publish" and name not in MUTABLE_IN_OUTPUTS
     )
     unchanged = [_same_in_items(f"has(o.{name})", f"o.{name}") for name in fixed]
-    for name, field in Publish.model_fields.items():
+    fields = zip(_aliases(Publish), Publish.model_fields.values(), strict=True)
+    for name, field in fields:
         if f"publish.{name}" not in MUTABLE_IN_OUTPUTS:
             there = f"has(o.publish) && has(o.publish.{name})"
             unchanged.append(
@@ -333,6 +337,10 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
             "keyless is true, but keyColumn is set; remove one of them",
         ),
         Rule(
+            "!self.?headerless.orValue(false) || !has(self.headersColumn)",
+            "headerless is true, but headersColumn is set; remove one of them",
+        ),
+        Rule(
             "!self.?dropDuplicates.orValue(false) || (has(self.partitionColumn) &&"
             " has(self.offsetColumn))",
             "dropDuplicates requires the Kafka partition and offset of each row; set"
@@ -355,6 +363,14 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
         Rule(
             "self.?framing.orValue('Plain') == 'Plain' || self.?format.orValue('json') != 'column'",
             "format: column keeps the bytes unchanged, including any framing; remove framing",
+        ),
+        Rule(
+            "self.?format.orValue('json') == 'json' || !(has(self.envelope) ||"
+            " has(self.timestampFormat) || has(self.timestampUnit) || has(self.timeZone) ||"
+            " (has(self.fields) && size(self.fields) > 0) ||"
+            " (has(self.absent) && size(self.absent) > 0))",
+            "fields, absent, envelope, timestampFormat, timestampUnit, timeZone require format:"
+            " json",
         ),
     ),
     Output: (

@@ -214,9 +214,16 @@ class Cluster:
         return self._object(call)
 
     def apply(
-        self, resource: Resource, manifest: Manifest, *, manager: str, subresource: str = ""
+        self,
+        resource: Resource,
+        manifest: Manifest,
+        *,
+        manager: str,
+        subresource: str = "",
+        dry_run: bool = False,
     ) -> Manifest:
         """Server-side apply: the manager takes over the fields of the manifest from other managers.
+        A dry run changes nothing, and refuses unknown fields.
 
         With ``metadata.resourceVersion`` (and ``uid``), only that version is changed.
 
@@ -233,7 +240,11 @@ class Cluster:
                 metadata.get("namespace"),
                 metadata["name"],
                 subresource,
-                query=(("fieldManager", manager), ("force", "true")),
+                query=(
+                    ("fieldManager", manager),
+                    ("force", "true"),
+                    *((_DRY_RUN, _STRICT) if dry_run else ()),
+                ),
                 body=manifest,
                 content_type="application/apply-patch+yaml",
             )

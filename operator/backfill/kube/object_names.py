@@ -19,6 +19,8 @@ BACKFILL_LABEL: Final = f"{GROUP}/backfill"
 """Label with the Backfill's name, on every object made for it."""
 ATTEMPT_LABEL: Final = f"{GROUP}/attempt"
 """Label with the attempt's number, on a child SparkApplication and its pods."""
+APPLICATION_LABEL: Final = f"{GROUP}/application"
+"""Digest of the spec of production's SparkApplication that a child was made from."""
 UID_LABEL: Final = f"{GROUP}/uid"
 """Label with the Backfill's uid, on the pods of an attempt. It distinguishes them from those of an
 earlier Backfill of the same name.

@@ -7,18 +7,27 @@ bytes of objects.
 
 import gzip
 import json
+import threading
 import zlib
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
-MOST_TEXT: Final = 16 * 2**20
+MOST_TEXT: Final = 8 * 2**20
 """Most characters of a document. The header of a large plan has two million."""
-_MOST_VALUES: Final = 2_000_000
-"""Most values in a document. In a list, a number takes 40 bytes."""
+MOST_VALUES: Final = 500_000
+"""Most values in a document. The header of a large plan has 200,000, and while it is read each
+takes a hundred bytes.
+"""
+_MOST_LETTERS: Final = 2 * 2**20
+"""Most characters outside of numbers, which are kept as text."""
 _MOST_COLLECTIONS: Final = 20_000
 """Most lists and mappings in a document. Each takes hundreds of bytes, even if it is empty."""
 _MOST_NAMES: Final = 50_000
 """Most names in mappings. Reporting an unknown one takes a kilobyte."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
+_OF_NUMBERS: Final = b"0123456789-,[]{} "
+_one_at_a_time = threading.Lock()
+_Read = TypeVar("_Read")
 
 
 def packed(manifest: object) -> bytes:
@@ -29,6 +38,28 @@ def packed(manifest: object) -> bytes:
 def compressed(text: bytes) -> bytes:
     """Compresses JSON."""
     return gzip.compress(text, mtime=0)
+
+
+def read_packed(
+    content: bytes, read: Callable[[bytes], _Read], most_text: int = MOST_TEXT
+) -> _Read:
+    """What a function reads from decompressed JSON. One document is read at a time, or the memory
+    that each takes for a moment would add up.
+
+    Raises:
+        ValueError: as :func:`unpacked`, and what the function raises.
+    """
+    with _one_at_a_time:
+        return read(unpacked(content, most_text))
+
+
+def is_readable(content: bytes) -> bool:
+    """Whether compressed JSON is within the limits of what is read."""
+    try:
+        unpacked(content)
+    except ValueError:
+        return False
+    return True
 
 
 def unpacked(content: bytes, most_text: int = MOST_TEXT) -> bytes:
@@ -49,14 +80,13 @@ def unpacked(content: bytes, most_text: int = MOST_TEXT) -> bytes:
     if not stream.eof or stream.unused_data:
         raise ValueError("it is truncated or followed by other data")
     collections = text.count(b"[") + text.count(b"{")
-    if (
-        text.count(b",") > _MOST_VALUES
-        or collections > _MOST_COLLECTIONS
-        or text.count(b":") > _MOST_NAMES
-    ):
-        most = (
-            f"{_MOST_VALUES:,} values, {_MOST_COLLECTIONS:,} lists and"
-            f" mappings or {_MOST_NAMES:,} names"
-        )
-        raise ValueError(f"it has more than {most}")
+    limits = (
+        (text.count(b","), MOST_VALUES, "values"),
+        (collections, _MOST_COLLECTIONS, "lists and mappings"),
+        (text.count(b":"), _MOST_NAMES, "names"),
+        (len(text.translate(None, _OF_NUMBERS)), _MOST_LETTERS, "characters of text"),
+    )
+    for number, most, what in limits:
+        if number > most:
+            raise ValueError(f"it has more than {most:,} {what}")
     return text

@@ -26,6 +26,7 @@ from http.client import responses
 
 from backfill.api.errors import BackfillError, ConflictError
 from backfill.api.json_text import read_json_text
+from backfill.api.manifests.problems import FORMS
 from backfill.kube.resources import Resource
 
 QUOTA = "exceeded quota"
@@ -35,6 +36,8 @@ _UNDECLARED = "field not declared in schema"
 _BY_ADMISSION = re.compile(r"denied (the )?request")
 """Webhooks and policies choose the HTTP status of their answer, so it is recognised by its message.
 """
+_PATTERN = re.compile(r"\S+ in body should match '(.*?)'(?=$|, \S+: |\])", re.MULTILINE)
+"""A value of another form than the definition's pattern, in the words of the API server."""
 _BY_RBAC = re.compile(r'cannot \w+ (resource|path) "')
 
 
@@ -176,13 +179,18 @@ def _read(body: bytes) -> _Answer:
         details = answer.get("details") or {}
         causes = tuple(cause.get("reason", "") for cause in details.get("causes") or ())
         return _Answer(
-            str(answer.get("message") or ""),
+            _PATTERN.sub(_in_form, str(answer.get("message") or "")),
             str(answer.get("reason") or ""),
             str(details.get("kind") or ""),
             causes,
         )
     except (ValueError, AttributeError):
         return _Answer(body[:_MOST_TEXT].decode(errors="replace").strip())
+
+
+def _in_form(found: re.Match[str]) -> str:
+    form = FORMS.get(found[1])
+    return f"does not have the required format{f'; {form}' if form else ''}"
 
 
 def _forbidden(text: str, message: str, verb: str, resource: Resource, where: str) -> Forbidden:

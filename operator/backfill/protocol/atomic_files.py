@@ -20,6 +20,8 @@ def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
             if durable:
                 os.fsync(stream.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # as for a full disk
+            error.filename = str(path)
         raise

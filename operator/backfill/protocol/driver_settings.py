@@ -42,8 +42,6 @@ class DriverSettings(Model):
     """Channel to the controller: a directory, or
     ``kubernetes:<name>`` for a SplitAssignment in the namespace.
     """
-    scratch: str
-    """Directory on the driver's own disk, where the release file is."""
     window: Window
     """The window. The sink leaves out rows outside it."""
     sources: tuple[Source, ...]

@@ -34,10 +34,12 @@ class ExplainedQuery(Model):
     output_mode: ChangingMode | None = None
     """Its output mode, if it is a stream that changes rows it has written."""
     look_back_seconds: float | None = None
-    """How far before its own time a result depends on rows, in seconds; null for a stream."""
+    """How far before its own time a result depends on rows, in seconds; null if there is no bound
+    or if it is unknown.
+    """
     look_ahead_seconds: float | None = None
-    """How long after its own time rows may arrive that a result depends on, in seconds; null for a
-    stream.
+    """How long after its own time rows may arrive that a result depends on or, in a stream, that
+    close it, in seconds; null if there is no bound or if it is unknown.
     """
     compared: bool | None = None
     """Whether results that two batch jobs compute are compared; null for a stream, and where each
@@ -56,7 +58,7 @@ class Explanation(Model):
 
     queries: tuple[ExplainedQuery, ...] = ()
     """The queries, in the order in which they start."""
-    reason: Literal["", "UnsupportedProgram", "ApplicationFailed"] = ""
+    reason: Literal["", "UnsupportedProgram", "ProgramFailed", "ApplicationFailed"] = ""
     """Why there is no answer, in one CamelCase word; otherwise empty."""
     message: Message = ""
     """The same in words, with a line for each problem."""

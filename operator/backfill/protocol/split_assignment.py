@@ -5,6 +5,7 @@ The controller writes ``spec`` and the driver writes ``status``. Neither waits f
 either may be read late, twice or not at all, so within an attempt both only ever advance.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -105,12 +106,38 @@ class QueryProgress(Model):
     """Output mode of a streaming query that changes rows it has written; unset for others."""
     look_back_seconds: Seconds | None = None
     """Maximum time by which rows that a result depends on can precede it, in seconds of event time;
-    only for ``Batch``.
+    unset if there is no bound or if it is unknown.
     """
     look_ahead_seconds: Seconds | None = None
-    """Maximum time after a result within which rows that it depends on can arrive, in seconds; only
-    for ``Batch``.
+    """Maximum time after a result within which rows can arrive that it depends on or, in
+    ``Streaming`` execution, that close it, in seconds; unset if there is no bound or if it is
+    unknown.
     """
+
+
+def of_output(queries: Iterable[QueryProgress], output: str) -> QueryProgress | None:
+    """The progress of all queries that write an output, as if they were one, without their late
+    rows; None if there is none.
+    """
+    found = [query for query in queries if query.output == output]
+    if len(found) < 2:
+        return next(iter(found), None)
+    numbers = [query.open_at_end for query in found]
+    drains = [query.needed_drain_seconds for query in found if query.open_at_end != 0]
+    said = {
+        field: next(filter(None, (getattr(query, field) for query in found)), None)
+        for field in ("by_clock", "open_unknown", "output_mode")
+    }
+    return found[0].model_copy(
+        update={
+            "open_at_end": None if None in numbers else sum(filter(None, numbers)),
+            "open_from": min(filter(None, (query.open_from for query in found)), default=None),
+            "needed_drain_seconds": None
+            if None in drains
+            else max(filter(None, drains), default=0.0),
+            **{field: known for field, known in said.items() if known is not None},
+        }
+    )
 
 
 class OutputComparison(Comparison):
@@ -132,6 +159,10 @@ class SplitAssignmentStatus(Model):
     """
     queries: Annotated[tuple[QueryProgress, ...], Field(max_length=64)] = ()
     """Progress of each query. Complete once ``phase`` is no longer ``Starting``."""
+    waiting_sources: Annotated[tuple[InputName, ...], Field(max_length=MOST_SOURCES)] = ()
+    """Sources that only queries read which the application starts after others have ended. They do
+    not hold the watermark.
+    """
     comparing: Annotated[str, Field(max_length=63)] = ""
     """Output whose result is being compared; otherwise empty."""
     comparisons: Annotated[tuple[OutputComparison, ...], Field(max_length=MOST_OUTPUTS)] = ()

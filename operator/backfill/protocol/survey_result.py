@@ -100,7 +100,7 @@ class Survey(Model):
     """The queries, in the order in which they start. Without those that write to the console, to
     memory or nowhere.
     """
-    reason: Literal["", "UnsupportedProgram", "ApplicationFailed"] = ""
+    reason: Literal["", "UnsupportedProgram", "ProgramFailed", "ApplicationFailed"] = ""
     """Why there is no answer, in one CamelCase word; otherwise empty."""
     message: Message = ""
     """The same in words, with a line for each problem."""

@@ -17,7 +17,6 @@ from backfill.runtime.launch import prepare
 from backfill.runtime.queries.run_state import FINISHED, Run
 from backfill.runtime.queries.tracker import Tracker
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.source.release_file import read_release, release_path
 from table_jobs import Clicks
 from waiting import PATIENCE_SECONDS, eventually
 
@@ -36,9 +35,8 @@ def header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanHeader:
 @pytest.fixture
 def settings(controller: PlayedController, header: PlanHeader, tmp_path: Path) -> RuntimeSettings:
     plan = plan_directory(Workspace(str(tmp_path / "lake" / "here")), header.plan_id).uri
-    (tmp_path / "scratch").mkdir()
     sources = [{"name": "clicks", "table": "lake.raw.clicks", "timestampColumn": "at"}]
-    more = {"plan": plan, "scratch": str(tmp_path / "scratch"), "sources": sources}
+    more = {"plan": plan, "sources": sources}
     return driver_settings(controller, planId=header.plan_id, **more)
 
 
@@ -58,9 +56,7 @@ def test_a_driver_in_a_pod_talks_through_the_assignment_that_its_settings_name(
     agent.start()
     eventually(lambda: controller.status.get("phase") == "Starting", "it says that it starts")
     controller.write(released=2)
-    eventually(
-        lambda: read_release(release_path(settings.scratch)).released == 2, "its sources are told"
-    )
+    assert run.wait_for_step(1, PATIENCE_SECONDS), "its streams may read"
     run.end(FINISHED)
     assert agent.reported.wait(PATIENCE_SECONDS)
     assert controller.status["phase"] == "Finished"

@@ -19,6 +19,14 @@ from backfill.protocol.split_assignment import SplitAssignment
 from manifests import BACKFILL, changed
 
 VALUE = {"format": "avro", "schema": "{}", "framing": "Confluent", "schemaId": 7}
+SHAPED = {
+    "fields": {"userId": "uid", "payload.after.city": "town"},
+    "absent": ["payload.before"],
+    "envelope": "payload.after",
+    "timestampFormat": "yyyy-MM-dd HH:mm:ss",
+    "timestampUnit": "ms",
+    "timeZone": "Europe/Berlin",
+}
 EVERYTHING = {
     "spec.window": {
         "start": "2021-07-11T00:00:00Z",
@@ -29,6 +37,7 @@ EVERYTHING = {
     "spec.sources.0.regions": {"column": "region", "in": ["us-east-1"]},
     "spec.sources.0.snapshot": {"asOf": "2021-07-13T00:00:00Z", "protect": True},
     "spec.sources.0.live": {"kafka": {"topic": "i", "value": VALUE}},
+    "spec.sources.1.live": {"kafka": {"topic": "p", "value": SHAPED}},
     "spec.sources.0.kafka": {
         "partitionColumn": "p",
         "offsetColumn": "o",

@@ -51,7 +51,7 @@ def test_commands_of_a_cluster_say_where_they_are_to_be_had(
 ) -> None:
     ended = backfill(command, "july")
     assert ended.status == 2
-    assert f'"kubectl backfill {command}"' in ended.err
+    assert f"run kubectl backfill {command} july" in ended.err
 
 
 def test_run_on_a_cluster_is_kubectl_apply(

@@ -1,15 +1,21 @@
 """What people see when they make a mistake, and what the commands that run nothing show."""
 
 import json
+import shlex
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import yaml
 from pyiceberg.catalog import Catalog
 
-from backfill.api.errors import Problem
+from backfill.api.errors import BadInput, Problem
 from backfill.api.status import BackfillStatus
+from backfill.cli.cluster.cluster_options import Where
 from backfill.controller.jobs.any_job import Job
 from backfill.controller.local.jobs import Worker
+from backfill.kube.client import Cluster
 from local_runs import EVENTS, STEPS, Command, LocalRuns
 
 
@@ -17,6 +23,19 @@ def test_a_file_that_is_not_there(backfill: Command) -> None:
     ended = backfill("run", "nowhere.yaml")
     assert (ended.status, ended.out) == (2, "")
     assert ended.err == "error: there is no file nowhere.yaml; check the path\n"
+
+
+def test_a_server_that_is_away_for_a_moment_is_no_bad_input(
+    backfill: Command, monkeypatch: pytest.MonkeyPatch, runs: LocalRuns
+) -> None:
+    """Or a script takes the manifest for wrong, and does not try again."""
+
+    def away(*_: object, **__: object) -> None:
+        raise BadInput(Problem("", "the catalog answers 503", may_pass=True, unavailable=True))
+
+    monkeypatch.setattr("backfill.cli.target.load_manifests", away)
+    ended = backfill("plan", str(runs.file))
+    assert (ended.status, ended.err) == (1, "error: the catalog answers 503\n")
 
 
 def test_text_that_is_not_yaml_is_told_with_its_line(backfill: Command, tmp_path: Path) -> None:
@@ -119,6 +138,38 @@ def test_a_backfill_that_begins_suspended_waits_for_a_person(
         == "january: suspended after 0 of 12 steps; resume with: backfill resume january"
         f" --state-dir {runs.state}"
     )
+
+
+def test_a_command_that_is_printed_works_when_it_is_pasted(
+    backfill: Command, runs: LocalRuns
+) -> None:
+    """Or the shell cuts the path at its space, and no namespace but default is looked into."""
+    runs.state = runs.directory / "state of july"
+    runs.write(suspend=True)
+    documents = list(yaml.safe_load_all(runs.file.read_text()))
+    for document in documents:
+        document["metadata"]["namespace"] = "streaming"
+    runs.file.write_text(yaml.safe_dump_all(documents))
+    kept = backfill("run", str(runs.file), "--state-dir", str(runs.state))
+    assert kept.status == 3
+    program, verb, *words = shlex.split(kept.out.splitlines()[-1].partition("resume with: ")[2])
+    assert (program, verb, words[0]) == ("backfill", "resume", "january")
+    found = backfill("status", *words)
+    assert (found.status, "suspended" in found.out.lower()) == (0, True), found.err
+
+
+def test_options_of_a_cluster_are_quoted_in_printed_commands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Cluster, "from_kubeconfig", lambda *_: SimpleNamespace(namespace="team"))
+    ctx: Any = SimpleNamespace(info_name="kubectl backfill", params={})
+    ctx.find_root = lambda: ctx
+    where = Where(ctx, {"namespace": "team", "kubeconfig": Path("/home/me/my clusters")})
+    printed = where.place().command("retry", "january")
+    assert shlex.split(printed)[3:] == [
+        "january",
+        *("-n", "team", "--kubeconfig", "/home/me/my clusters"),
+    ]
 
 
 def test_status_takes_a_name_or_the_file(backfill: Command, runs: LocalRuns) -> None:

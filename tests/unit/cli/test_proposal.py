@@ -116,7 +116,6 @@ def test_all_that_was_found_is_in_a_manifest_without_open_questions() -> None:
     spec = backfill.spec
     (source,), (output,) = spec.sources, spec.outputs
     assert (source.table, source.timestamp_column) == ("lake.raw.clicks", "ingested")
-    assert source.live is not None
     assert source.live.kafka.topic == "clicks"
     assert (output.name, output.table, output.timestamp_column, output.keys) == (
         "hourly",
@@ -188,8 +187,10 @@ def test_names_are_compared_without_case_and_punctuation(name: str, table: str) 
     )
 
 
-def test_fields_in_another_case_than_columns_are_asked_about() -> None:
-    read = topic(fields={"ID": "long", "at": "timestamp"})
+def test_fields_of_avro_in_another_case_than_columns_are_asked_about() -> None:
+    json = topic(fields={"ID": "long", "at": "timestamp"})
+    assert proposed(TABLES, read=json).sources[0].table.todo == ()
+    read = json.model_copy(update={"value": "Avro", "avro_schema": "{}"})
     _, words = written(proposed(TABLES, read=read))
     assert "TODO: Some columns differ from the program's fields in case: id for ID." in words
     assert proposed(TABLES).sources[0].table.todo == ()
@@ -272,7 +273,6 @@ def test_a_table_of_undecoded_records_gives_their_values_unchanged() -> None:
     }
     backfill, words = written(proposed({**TABLES, "lake.raw.clicks": raw}))
     (source,) = backfill.spec.sources
-    assert source.live is not None
     value = source.live.kafka.value
     assert (value.format, value.column, source.timestamp_column) == ("column", "value", "timestamp")
     assert "Check that this is the arrival time" not in words
@@ -295,6 +295,13 @@ def test_values_in_avro_and_values_that_are_not_understood() -> None:
     assert live is not None
     assert (live.kafka.value.format, live.kafka.value.framing) == ("json", "Confluent")
     assert "TODO: Set this to the schema's ID in production's registry" in words
+
+    numbers = topic(fields={"id": "long", "at": "long"})
+    backfill, words = written(proposed(TABLES, read=numbers))
+    live = backfill.spec.sources[0].live
+    assert live is not None
+    assert live.kafka.value.timestamp_unit == "ms"
+    assert "TODO: Check the unit of at in production's records: the table has timestamps." in words
 
     _, words = written(proposed(TABLES, read=topic(value="Unknown", fields={})))
     assert "TODO: How the program decodes values could not be determined. JSON is assumed" in words
@@ -391,6 +398,10 @@ def test_queries_that_are_no_outputs_are_ignored_by_name_or_asked_about() -> Non
     twice = hourly(name="again", table="lake.raw.hourly")
     backfill, words = written(proposed(TABLES, hourly(), twice))
     assert len(backfill.spec.outputs) == 1
+    assert "write the same table" not in words, "both append"
+    twice = hourly(name="again", table="lake.raw.hourly", output_mode="complete")
+    backfill, words = written(proposed(TABLES, hourly(), twice))
+    assert len(backfill.spec.outputs) == 1
     assert "TODO: again and hourly write the same table lake.raw.hourly" in words
 
 
@@ -442,7 +453,6 @@ def test_sources_that_are_read_by_name_have_the_table_of_the_configuration() -> 
         "lake.raw.clicks",
         "ingested",
     )
-    assert source.live is not None
     assert source.live.kafka.topic == "clicks.v2"
 
 
@@ -458,6 +468,14 @@ def test_rows_that_arrive_later_than_results_wait_make_the_drain_longer() -> Non
     assert format_duration(backfill.spec.window.drain) == "4m"
     assert "99.9% of the rows arrived within 3m20s of their event time" in words
     assert format_duration(backfill.spec.window.warm_up) == "0s"
+
+
+def test_the_drain_of_a_stream_lasts_until_the_events_that_close_its_results_have_arrived() -> None:
+    stream = explained(execution="Streaming", lookBackSeconds=3_600, lookAheadSeconds=4_200)
+    backfill, words = written(proposed(TABLES), (stream,), {"clicks": lags(most=200)})
+    assert format_duration(backfill.spec.window.warm_up) == "1h"
+    assert format_duration(backfill.spec.window.drain) == "1h13m20s"
+    assert "TODO: How much input" not in words
 
 
 def test_rows_that_arrive_before_they_happen_make_the_warm_up_longer() -> None:

@@ -54,13 +54,15 @@ def test_namesakes_in_two_namespaces_have_branches_of_their_own_and_the_second_o
 
 
 def _of_stops(lake: Catalog, **source: Any) -> dict[str, Any]:
-    """A Backfill that replaces six hours by a table whose rows end after two of them."""
+    """A Backfill that replaces six hours by a table that ingestion has filled for two of them."""
     lake.create_table("raw.counts", schema=EVENTS)
     stops = lake.create_table("raw.stops", schema=EVENTS)
     for minutes in range(0, 120, 10):
         times = [START + timedelta(minutes=minutes, seconds=each) for each in range(600)]
-        stops.append(pa.table({"id": range(600), "at": times}, schema=EVENTS))
-    stops = {"name": "stops", "table": "lake.raw.stops", "timestampColumn": "at", **source}
+        rows = pa.table({"id": range(600), "at": times}, schema=EVENTS)
+        stops.append(rows, snapshot_properties={"our.watermark": "2024-01-01T02:00:00Z"})
+    found = {"name": "stops", "table": "lake.raw.stops", "timestampColumn": "at"}
+    stops = {**found, "watermark": {"property": "our.watermark"}, **source}
     publish = {"mode": "Replace", "approval": "Automatic"}
     return {"sources": [stops], "outputs": [{**OUTPUT, "publish": publish}]}
 
@@ -70,9 +72,9 @@ def test_rows_are_not_replaced_by_what_an_incomplete_table_gives(
 ) -> None:
     runs.write(**_of_stops(lake))
     missing = (
-        "lake.raw.stops lacks rows that are needed for publish mode Replace: the newest row"
-        " arrived at 2024-01-01T01:59:59Z, 4h before the end of the input range"
-        " (2024-01-01T06:00:00Z); about 14,400 more would be usual"
+        "lake.raw.stops lacks rows that are needed for publish mode Replace: ingestion"
+        " had written everything up to 2024-01-01T02:00:00Z (our.watermark), but the input range"
+        " ends at 2024-01-01T06:00:00Z"
     )
     planned = runs.command("plan", str(runs.file))
     assert planned.status == 2
@@ -94,7 +96,7 @@ def test_rows_are_replaced_by_an_incomplete_table_where_that_is_allowed(
         each for each in ended.document["conditions"] if each["type"] == "InputComplete"
     ]
     assert condition["reason"] == "IncompleteInputAllowed"
-    assert "source stops: the newest row arrived at" in condition["message"]
+    assert "source stops: ingestion had written everything up to" in condition["message"]
     assert list(runs.store.attempts.iterdir())
 
 
@@ -110,10 +112,11 @@ def test_late_rows_are_waited_for_and_then_read(runs: LocalRuns, lake: Catalog) 
     planned = find_condition(runs.backfill.status.conditions, ConditionType.PLANNED)
     assert planned is not None
     assert planned.reason == Reason.WAITING_FOR_INPUT
-    assert "lake.raw.stops: the newest row arrived at 2024-01-01T01:59:59Z" in planned.message
+    assert "lake.raw.stops: ingestion had written everything up to 2024-01-01T02" in planned.message
     times = [START + timedelta(hours=2, seconds=each) for each in range(4 * 3600)]
     late = pa.table({"id": range(len(times)), "at": times}, schema=EVENTS)
-    lake.load_table("raw.stops").append(late)
+    through = {"our.watermark": "2024-01-01T06:00:00Z"}
+    lake.load_table("raw.stops").append(late, snapshot_properties=through)
     ended = runs.end(process)
     assert ended.status == 0, ended.err
     assert ended.document["rowsRead"] == 6 * 3600

@@ -16,7 +16,7 @@ from backfill.cli.backfill_view import View
 from backfill.cli.result_json import result_line
 from backfill.cli.screen import Lines, display, render
 from backfill.cli.status_pages import details, listing
-from backfill.cli.text import seconds, size
+from backfill.cli.text import lasted, seconds, size
 from backfill.planning.planning_progress import PlanningProgress
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -287,3 +287,8 @@ def test_a_hand_off_says_where_history_ends_and_how_far_behind_live_traffic_is()
         "clicks continues in topic site.clicks, partitions 0 at 70, 1 at 1,234 and 6 more" in text
     )
     assert "live SparkApplication january-live, 42 s behind" in text
+
+
+def test_no_run_takes_less_than_no_time_if_the_clock_is_set_back() -> None:
+    assert lasted(NOW, NOW - timedelta(hours=1)) == 0
+    assert lasted(NOW, NOW + timedelta(hours=1)) == 3600

@@ -1,10 +1,12 @@
 """A run whose result does not match production waits, says what differs, and obeys a person."""
 
+from datetime import timedelta
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
-from local_runs import EVENTS, LocalRuns
+from local_runs import EVENTS, START, LocalRuns
 
 OUTPUT = {"name": "counts", "table": "lake.raw.counts", "timestampColumn": "at"}
 TOLD = (
@@ -34,9 +36,9 @@ def test_what_does_not_match_is_published_only_when_a_person_says_so(
     (figures,) = runs.command("report", "january", "--output", "json").document
     assert (figures["output"], figures["match"], figures["missing"]) == ("counts", "90", 1)
     assert runs.run().status == 3, "running it again is no approval"
-    assert runs.command("sample", "january", "--output", "json").document == []
+    assert len(runs.command("sample", "january", "--output", "json").document) == 1
     shown = runs.command("sample", "january").out
-    assert "counts: 0 rows of the result staged for lake.raw.counts" in shown
+    assert "counts: 1 row of the result staged for lake.raw.counts" in shown
     refused = runs.command("sample", "january", "--of", "sums")
     assert (refused.status, refused.err) == (
         2,
@@ -114,3 +116,19 @@ def test_a_report_that_does_not_exist_is_an_error_that_says_why(
     told = runs.command("report", "january")
     assert told.status == 1
     assert "no output has spec.outputs[].validate" in told.err
+
+
+def test_the_report_shows_where_publishing_removes_rows(runs: LocalRuns, lake: Catalog) -> None:
+    """Or a person approves the result by a report without the rows that are lost."""
+    production = lake.create_table("raw.counts", schema=EVENTS)
+    times = [START + timedelta(minutes=minute) for minute in range(60)]
+    production.append(pa.table({"id": range(60), "at": times}, schema=EVENTS))
+    runs.write(outputs=[OUTPUT | {"publish": {"mode": "Replace"}}])
+    assert runs.run().status == 3
+    told = runs.command("report", "january")
+    assert (told.status, told.err) == (0, "")
+    assert "publishing would remove more rows of lake.raw.counts than it replaces" in told.out
+    assert ": 60 rows in production, 1 in the result" in told.out
+    (figures,) = runs.command("report", "january", "--output", "json").document
+    assert figures["losses"]["productionRows"] == 60
+    assert [each["productionRows"] for each in figures["losses"]["stretches"]] == [15, 45]

@@ -78,6 +78,19 @@ def test_the_watermark_of_a_source(
     assert marks.global_us == min(minutes) * MINUTE_US
 
 
+def test_a_source_whose_queries_start_after_others_have_ended_does_not_keep_these_from_ending() -> (
+    None
+):
+    first = status({"q": {"a": 1}}).model_copy(update={"waiting_sources": ("b",)})
+    assert watermarks(THREE_STEPS, first).global_us == 5 * MINUTE_US
+    assert work(THREE_STEPS, first) == Work(rows_done=10, rows_left=22, steps_left=2)
+    ended = status({"q": {"a": 4}}).model_copy(update={"waiting_sources": ("b",)})
+    assert watermarks(THREE_STEPS, ended).global_us == 65 * MINUTE_US
+    assert watermarks(THREE_STEPS, status({"q": {"a": 4}, "r": {"b": 0}})).global_us == 0
+    nothing = status({}).model_copy(update={"waiting_sources": ("a", "b")})
+    assert watermarks(THREE_STEPS, nothing).global_us == 0
+
+
 def test_without_any_report_all_sources_are_at_the_beginning() -> None:
     assert watermarks(THREE_STEPS, None).sources == {"a": 0, "b": 0}
     assert committed_steps(THREE_STEPS, None) == {"a": 0, "b": 0}

@@ -2,6 +2,8 @@
 API server.
 """
 
+import json
+import re
 from typing import Annotated
 
 import pytest
@@ -78,3 +80,10 @@ def test_every_field_of_a_specification_says_whether_it_may_change() -> None:
             continue
         assert ("May change at any time." in description) is may, name
         assert ("Cannot change once the plan is made." in description) is not may, name
+
+
+def test_rules_name_fields_as_manifests_do_or_no_api_server_installs_the_definition() -> None:
+    text = json.dumps(backfill_definition())
+    rules = re.findall(r'"rule": "((?:[^"\\\\]|\\\\.)*)"', text)
+    assert rules
+    assert [rule for rule in rules if re.search(r"\.(?!exists_one)[a-z]+_[a-z]", rule)] == []

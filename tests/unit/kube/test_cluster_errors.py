@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from backfill.api.errors import ConflictError
+from backfill.api.field_types import INPUT_NAME_PATTERN
 from backfill.kube.request_errors import (
     AlreadyExists,
     Denied,
@@ -130,3 +131,20 @@ def test_every_object_has_its_path(resource: Resource, path: str) -> None:
 
 def test_without_a_namespace_all_of_them_are_meant() -> None:
     assert BACKFILL.path() == "/apis/backfill.dev/v1alpha1/backfills"
+
+
+def test_a_value_of_the_wrong_form_is_explained_without_the_pattern() -> None:
+    """As in the condition of a child that a definition refuses."""
+    message = (
+        'Backfill.backfill.dev "july" is invalid: [spec.sources[0].name: Invalid value: "a b":'
+        f" spec.sources[0].name in body should match '{INPUT_NAME_PATTERN}', spec.workspace:"
+        " Invalid value: \"x\": spec.workspace in body should match '^[(]ours[)]$']"
+    )
+    error = error_of(
+        422, answer("Invalid", message, kind="Backfill"), "create", BACKFILL, "backfills a/july"
+    )
+    assert str(error).endswith(
+        '[spec.sources[0].name: Invalid value: "a b": does not have the required format; use at'
+        " most 63 letters, digits, '-', '_' and '.', spec.workspace: Invalid value: \"x\": does not"
+        " have the required format]"
+    )

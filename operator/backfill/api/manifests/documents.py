@@ -6,6 +6,7 @@ instead of the last one taking effect, and times remain text.
 
 import json
 from collections.abc import Hashable
+from contextlib import suppress
 from typing import Any
 
 import yaml
@@ -15,10 +16,39 @@ from backfill.api.errors import InvalidManifest, Problem
 from backfill.api.json_text import MOST_LEVELS, is_within
 
 Document = dict[str, JsonValue]
-_MOST_VALUES = 10**7
+_MOST_TEXT = 4 * 2**20
+"""Most characters. The API server takes no object of that length."""
+_MOST_VALUES = 50_000
+"""Most values, with those that aliases repeat. A large SparkApplication has a thousand, and the
+reader of YAML takes a kilobyte for each.
+"""
+_MOST_DIGITS = 100
+"""Most characters of a number."""
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+
+
+class _TooLargeError(Exception):
+    """A few lines of aliases can mean billions of values."""
 
 
 class _Loader(yaml.SafeLoader):
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._composed = 0
+        self._sizes: dict[yaml.Node, int] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        is_alias, node = self.check_event(yaml.AliasEvent), super().compose_node(parent, index)
+        if node is None or (is_alias and node not in self._sizes):
+            raise _TooLargeError  # it contains itself
+        if not is_alias:
+            self._composed += 1
+            self._sizes[node] = 1 + sum(self._sizes[part] for part in _parts(node))
+        too_long = node.tag in _NUMBERS and len(node.value) > _MOST_DIGITS
+        if too_long or max(self._composed, self._sizes[node]) > _MOST_VALUES:
+            raise _TooLargeError
+        return node
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[object] = set()
         for key_node, _ in node.value:
@@ -29,6 +59,12 @@ class _Loader(yaml.SafeLoader):
                 )
             seen.add(repr(key) if not isinstance(key, Hashable) else key)
         return super().construct_mapping(node, deep)
+
+
+def _parts(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -43,13 +79,18 @@ def read_documents(text: str, name: str) -> list[Document]:
     Raises:
         InvalidManifest: it is not well-formed, or a document is not a mapping.
     """
-    try:
-        values = _json(text) or _yaml(text, name)
-    except RecursionError:
-        values = None
+    values = None
+    if len(text) <= _MOST_TEXT:
+        with suppress(RecursionError, _TooLargeError):
+            values = _json(text) or _yaml(text, name)
     if values is None or not is_within(values, levels=MOST_LEVELS, values=_MOST_VALUES):
         raise InvalidManifest(
-            Problem("", f"{name}: is nested too deeply", "keep only the fields of the resource")
+            Problem(
+                "",
+                f"{name}: is too large or nested too deeply: it may have {_MOST_VALUES:,} values,"
+                f" with those that aliases repeat, in {MOST_LEVELS} levels",
+                "keep only the fields of the resource",
+            )
         )
     strangers = [
         number

@@ -94,12 +94,6 @@ def _continues_in_kafka(field: str, source: Source | None, *, by_time: bool) -> 
                 f" handOff.{_MARGIN} to more than the maximum lag of ingestion behind Kafka:"
                 " records that precede the newest row by less than that are then read twice",
             )
-    if source.live is None:
-        yield Problem(
-            f"{field}.live",
-            "is missing; handOff requires it to determine where live traffic comes from",
-            "add live: {kafka: {topic: TOPIC}}",
-        )
     for name in ("filter", "regions"):
         if getattr(source, name) is not None:
             yield Problem(

@@ -23,7 +23,7 @@ from backfill.api.workspace_locations import LOCATION_FORM, LOCATION_PATTERN
 Location = Sequence[int | str]
 _Model = TypeVar("_Model", bound=BaseModel)
 
-_FORMS = {
+FORMS = {
     NAME_PATTERN: "use at most 63 lower-case letters, digits and '-'",
     INPUT_NAME_PATTERN: "use at most 63 letters, digits, '-', '_' and '.'",
     CATALOG_NAME_PATTERN: (
@@ -37,6 +37,7 @@ _FORMS = {
     PERCENTAGE_PATTERN: 'write a percentage from 0 to 100, for example "99.9"',
     TOLERANCE_PATTERN: 'use a number, for example "0.01", or a duration, for example 5s',
 }
+"""What to write, by the pattern that a value has to match."""
 _SHOWN_CHARACTERS = 60
 _PLAIN_KEY = re.compile(r"[\w-]+", re.ASCII)
 
@@ -173,7 +174,7 @@ def _other_type(wanted: str) -> Callable[[ErrorDetails, type[BaseModel]], tuple[
 
 def _wrong_form(detail: ErrorDetails, _model: type[BaseModel]) -> tuple[str, str]:
     pattern = detail["ctx"]["pattern"]
-    return f"{shown(detail['input'])} does not have the required format", _FORMS.get(
+    return f"{shown(detail['input'])} does not have the required format", FORMS.get(
         pattern, f"use a value that matches {pattern}"
     )
 

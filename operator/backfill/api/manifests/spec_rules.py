@@ -63,7 +63,7 @@ def _unique_topics(parts: SpecParts) -> Iterator[Problem]:
     topics = [
         (f"spec.sources[{n}].live.kafka.topic", source.live.kafka.topic)
         for n, source in enumerate(parts.sources)
-        if source and source.live
+        if source and source.live.kafka.topic
     ]
     yield from _repeated(
         topics,

@@ -106,7 +106,8 @@ def _of_a_failure(backfill: Backfill, place: Place) -> Advice:
     retry, logs = place.command("retry", name), place.command("logs", name)
     if outcome is not None and (first := remedy(outcome.reason).start_over):
         return Advice(f"{first}:", (place.command("cancel", name),))
-    if exit_status(backfill) == BAD_INPUT and backfill.status.plan_id is None:
+    refused = exit_status(backfill) == BAD_INPUT or backfill.status.attempts
+    if refused and backfill.status.plan_id is None:
         return Advice(
             "correct the manifest and apply it again or, if whatever was missing exists now, retry"
             " with:",

@@ -213,7 +213,7 @@ def retry(
     *,
     output: ChangeOption = Output.TEXT,
 ) -> None:
-    """Retry a failed Backfill from where it stopped."""
+    """Retry a failed Backfill from where it stopped, or start the next attempt now."""
     from backfill.cli.cluster.change_commands import retry_one
 
     _change(retry_one, *where.find(target), output)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from backfill.api.approval import check_goes_on
 from backfill.api.backfill import Backfill
-from backfill.api.conditions import Reason
+from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.errors import BackfillError, BadInput, ConflictError, Problem
 from backfill.cli.backfill_view import has_failed
 from backfill.cli.cluster.advice import removal
@@ -22,6 +22,7 @@ from backfill.kube.resources import BACKFILL, Manifest
 _POLL_SECONDS = 0.5
 _SUSPEND = "/spec/suspend"
 _NONCE = "/spec/retryNonce"
+_WAITS = {Reason.BACKING_OFF, Reason.DRIVER_START_BLOCKED}
 
 
 def suspend_one(place: Place, name: str, out: Console) -> None:
@@ -47,11 +48,13 @@ def resume_one(place: Place, name: str, out: Console) -> None:
 
 
 def retry_one(place: Place, name: str, out: Console) -> None:
-    """Retries a failed Backfill."""
+    """Retries a failed Backfill, or ends the wait for the next attempt."""
     backfill = place.find(name)
     if _over(backfill, out):
         return
-    if not has_failed(backfill):
+    running = find_condition(backfill.status.conditions, ConditionType.RUNNING)
+    waits = running is not None and running.reason in _WAITS
+    if not waits and not has_failed(backfill):
         raise BadInput(
             Problem("", f"{name} has not failed", f"see: {place.command('status', name)}")
         )

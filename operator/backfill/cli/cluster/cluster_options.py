@@ -1,6 +1,7 @@
 """The options that every command on a cluster has: which cluster, and which namespace."""
 
 import inspect
+import shlex
 from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter
@@ -71,7 +72,9 @@ class Where:
             ("--context", self._context),
             ("--kubeconfig", self._kubeconfig),
         )
-        options = "".join(f" {option} {value}" for option, value in given if value)
+        options = "".join(
+            f" {option} {shlex.quote(str(value))}" for option, value in given if value
+        )
         return Place(cluster, namespace or cluster.namespace, self._program, options)
 
     def find(self, target: str) -> "tuple[Place, str]":

@@ -12,13 +12,13 @@ from backfill.api.manifests.backfill_manifest import ForCluster, load_for_cluste
 from backfill.api.quantities import count, format_time
 from backfill.api.spec import LIVE
 from backfill.cli.backfill_view import View
-from backfill.cli.cluster.connection import OPERATORS_WORKSPACE, Place
+from backfill.cli.cluster.connection import OPERATORS_WORKSPACE, Place, read
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.text import moment, seconds
 from backfill.controller.children.child_manifests import child_problems
 from backfill.controller.cluster.production import read_production
 from backfill.kube.object_names import CLI_MANAGER
-from backfill.kube.request_errors import AlreadyExists, NotFound, Refused
+from backfill.kube.request_errors import AlreadyExists, Denied, NotFound, Refused
 from backfill.kube.resources import BACKFILL
 
 
@@ -45,27 +45,29 @@ def check_file(place: Place, file: Path, *, as_json: bool) -> int:
 
 def _refused(place: Place, given: ForCluster, backfill: Backfill) -> list[Problem]:
     """Why the API server refuses it, including conflicts with an existing object of its name."""
-    name = backfill.metadata.name
     metadata = {**given.document["metadata"], "namespace": place.namespace}  # type: ignore[dict-item]
+    manifest = {**given.document, "metadata": metadata}
     try:
-        place.cluster.create(
-            BACKFILL, {**given.document, "metadata": metadata}, manager=CLI_MANAGER, dry_run=True
-        )
-    except AlreadyExists:
-        there = place.find(name)
-        changes = spec_difference(there.spec, backfill.spec) if there.status.plan_id else []
-        fix = f"start over with: {place.command('cancel', name)}, or give it another metadata.name"
-        return (
-            [
-                *changes,
-                Problem("", f"{name} is already planned; its input can no longer change", fix),
-            ]
-            if changes
-            else []
-        )
-    except (NotFound, Refused) as error:
-        return [Problem("", str(error))]
-    return []
+        try:
+            place.cluster.create(BACKFILL, manifest, manager=CLI_MANAGER, dry_run=True)
+        except AlreadyExists:
+            place.cluster.apply(BACKFILL, manifest, manager=CLI_MANAGER, dry_run=True)
+    except (NotFound, Refused, Denied) as error:
+        return _changes(place, backfill) or [Problem("", str(error))]
+    return _changes(place, backfill)
+
+
+def _changes(place: Place, backfill: Backfill) -> list[Problem]:
+    """Changes of the input of an existing Backfill that is planned."""
+    name = backfill.metadata.name
+    found = place.look(name)
+    there = read(found) if found is not None else None
+    if there is None or there.status.plan_id is None:
+        return []
+    changes = spec_difference(there.spec, backfill.spec)
+    fix = f"start over with: {place.command('cancel', name)}, or give it another metadata.name"
+    planned = Problem("", f"{name} is already planned; its input can no longer change", fix)
+    return [*changes, planned] if changes else []
 
 
 def _no_child(place: Place, given: ForCluster, backfill: Backfill) -> list[Problem]:

@@ -121,6 +121,12 @@ def _value(source: ProposedSource) -> Commented | None:
     if read.value == "Avro":
         fields: dict[str, Any] = {"format": "avro", "schema": read.avro_schema, **_framing(read)}
         return Commented(fields, ("The program decodes values with from_avro and this schema.",))
+    if source.times_as_numbers:
+        names = ", ".join(source.times_as_numbers)
+        todo = f"Check the unit of {names} in production's records: the table has timestamps."
+        unit = Commented("ms", (f"{TODO}{todo}",))
+        why = "The program decodes times as numbers."
+        return Commented({"timestampUnit": unit, **_framing(read)}, (why,))
     if read.value == "Json" and read.framed:
         why = "The program decodes part of each value with from_json."
         return Commented({"format": "json", **_framing(read)}, (why,))

@@ -55,6 +55,8 @@ class ProposedSource:
     """Column with the values of records as they were, where the table has them undecoded."""
     event_column: str | None = None
     """The column that is the program's event time."""
+    times_as_numbers: tuple[str, ...] = ()
+    """Fields that the program decodes as numbers, and of which the table has times."""
 
     @property
     def found(self) -> bool:

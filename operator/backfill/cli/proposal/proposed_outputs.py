@@ -32,7 +32,7 @@ def outputs_of(
                 taken = next((each for each in outputs if _same_table(each, output)), None)
                 if taken is None:
                     outputs.append(output)
-                elif query is not taken.query:
+                elif query is not taken.query and not _both_append(query, taken.query):
                     unsolved.append(_second_writer(output, taken))
         elif (name := query.name or query.topic or query.table) is not None:
             ignored.append(Chosen(name, (why,)))
@@ -57,11 +57,14 @@ def _same_table(one: ProposedOutput, other: ProposedOutput) -> bool:
     return one.found and one.table.value == other.table.value
 
 
+def _both_append(one: SurveyedQuery, other: SurveyedQuery) -> bool:
+    return {one.output_mode, other.output_mode} == {"append"}
+
+
 def _second_writer(output: ProposedOutput, taken: ProposedOutput) -> str:
     return (
-        f"{output.name} and {taken.name} write the same table {output.table.value}, but a Backfill"
-        " accepts one query per table: list one of them in ignoredQueries, and run another"
-        " Backfill for it."
+        f"{output.name} and {taken.name} write the same table {output.table.value}, and not both"
+        " of them append: list one of them in ignoredQueries, and run another Backfill for it."
     )
 
 

@@ -20,6 +20,7 @@ from backfill.protocol.survey_result import Survey, SurveyedInput
 _ARRIVAL = re.compile(r"ingest|arriv|landed|loaded|appended|received|kafka\w*[._]?(ts|time)", re.I)
 _PARTITION = re.compile(r"_*((kafka|record)_?)?partition(_id)?", re.I)
 _OFFSET = re.compile(r"_*((kafka|record)_?)?offset", re.I)
+_NUMBERS = {"long", "integer", "double"}
 _KEY = re.compile(r"_+key|(kafka|record|message)_?key|key", re.I)
 
 
@@ -41,7 +42,17 @@ def source_of(
     arrival, unit = _arrival_column(columns, {each.lower() for each in used}, events, value)
     kafka = {} if read.kind == "Table" else _record_columns(columns, used)
     event = next((each for each in events if each != arrival.value), None)
-    return ProposedSource(name, read, table, arrival, unit, kafka, value, event)
+    numbers = () if value is not None else _times_as_numbers(read, columns)
+    return ProposedSource(name, read, table, arrival, unit, kafka, value, event, numbers)
+
+
+def _times_as_numbers(read: SurveyedInput, columns: Mapping[str, str]) -> tuple[str, ...]:
+    kinds = {name.lower(): kind for name, kind in columns.items()}
+    return tuple(
+        name
+        for name, kind in read.fields.items()
+        if read.value == "Json" and kind in _NUMBERS and kinds.get(name.lower()) in TIMES
+    )
 
 
 def _table_of(read: SurveyedInput, lake: Lake, written: Collection[str]) -> Chosen[str]:
@@ -117,7 +128,11 @@ def _missing(topic: SurveyedInput, columns: Mapping[str, str]) -> list[str]:
 
 
 def _written_otherwise(topic: SurveyedInput, columns: Mapping[str, str]) -> tuple[str, ...]:
-    """What to change where columns differ from fields of values in upper and lower case."""
+    """What to change where columns differ from fields of values in upper and lower case. JSON is
+    written in the case that the program decodes.
+    """
+    if topic.value == "Json":
+        return ()
     lower = {each.lower(): each for each in columns}
     found = [
         f"{lower[name.lower()]} for {name}"
@@ -127,7 +142,7 @@ def _written_otherwise(topic: SurveyedInput, columns: Mapping[str, str]) -> tupl
     if not found:
         return ()
     todo = f"Some columns differ from the program's fields in case: {', '.join(found)}."
-    why = "JSON and Avro are case-sensitive, so no values would be found: rename the columns."
+    why = "Avro is case-sensitive, so no values would be found: rename the columns."
     return (f"{todo} {why}",)
 
 

@@ -93,6 +93,7 @@ def _drain(
     why: list[str] = []
     todo: list[str] = []
     longest = 0.0
+    late = _greatest([each.most_us for each in lags.values()], todo)
     if explained is None:
         todo.append(_unknown("after", "the watermark delay, windows and joins"))
     else:
@@ -104,12 +105,13 @@ def _drain(
             longest = max(longest, delay)
             todo.append(_of_a_stream(query, "after"))
         elif ahead > 0:
-            longest = max(longest, ahead)
+            # of a stream, later events must have arrived, and not only happened
+            arrives = ahead + late / _SECOND_US if query.execution == "Streaming" else ahead
+            longest = max(longest, arrives)
             why.append(
-                f"Rows that results of {query.query} depend on may arrive up to {_seconds(ahead)}"
+                f"Rows that results of {query.query} depend on may arrive up to {_seconds(arrives)}"
                 " after these results, including the watermark delay."
             )
-    late = _greatest([each.most_us for each in lags.values()], todo)
     if late > longest * _SECOND_US:
         longest = _rounded_up(late) / _SECOND_US
         why.append(f"99.9% of the rows arrived within {_length(late)} of their event time.")

@@ -1,5 +1,6 @@
 """The child of an attempt, for any Spark operator: its problems, its manifests, and a preview."""
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ from backfill.controller.children.kubeflow import Kubeflow
 from backfill.controller.children.launcher import launcher_config_map
 from backfill.controller.children.live_manifests import deploys, live_problems
 from backfill.controller.driver import Launch
-from backfill.kube.object_names import attempt_labels
+from backfill.kube.object_names import APPLICATION_LABEL, attempt_labels
 from backfill.kube.resources import Manifest
 from backfill.planning.plan import plan_directory
 from backfill.planning.workspace import Workspace, checkpoints
@@ -74,10 +75,17 @@ def child_manifests(launch: Launch, production: Manifest) -> list[Manifest]:
     manifests.
     """
     child = dialect(production["apiVersion"]).child(production, launch)
+    child["metadata"]["labels"][APPLICATION_LABEL] = application_digest(production)
     name, namespace = child["metadata"]["name"], child["metadata"]["namespace"]
     labels = attempt_labels(launch.backfill.metadata.name, launch.attempt)
     metadata = {"name": name, "namespace": namespace, "labels": labels} | owned(launch.backfill)
     return [launcher_config_map(metadata), child]
+
+
+def application_digest(production: Manifest) -> str:
+    """A text that changes with the spec of a SparkApplication, usable as a label."""
+    spec = json.dumps(production.get("spec"), sort_keys=True)
+    return hashlib.sha256(spec.encode()).hexdigest()[:16]
 
 
 def child_problems(

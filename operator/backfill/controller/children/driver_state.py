@@ -10,7 +10,7 @@ from typing import Any
 from backfill.api.quantities import parse_time
 from backfill.controller.children.dialect import ChildState
 from backfill.controller.children.pod_template import container_name
-from backfill.controller.driver import DriverState
+from backfill.controller.driver import QUOTA_EXCEEDED, DriverState
 from backfill.kube.request_errors import QUOTA
 from backfill.kube.resources import Manifest
 
@@ -35,7 +35,7 @@ def driver_state(child: ChildState | None, pod: Manifest | None) -> DriverState:
     if QUOTA in child.message:
         return DriverState(
             "Exited",
-            reason="QuotaExceeded",
+            reason=QUOTA_EXCEEDED,
             message=f"{message.rstrip('.')}. {_QUOTA_ADVICE}",
             since=child.since,
         )

@@ -1,6 +1,4 @@
-"""What the pods of a backfill have in addition to production's: settings, launcher, catalogs, a
-scratch directory.
-"""
+"""What the pods of a backfill have in addition to production's: settings, launcher, catalogs."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -19,9 +17,6 @@ from backfill.protocol.hand_off_messages import LIVE_SETTINGS_VARIABLE, LiveSett
 LAUNCHER_VOLUME: Final = "backfill-launcher"
 LAUNCHER_ANNOTATION: Final = f"{GROUP}/launcher"
 """Annotation of a live application's driver pod that holds the launcher."""
-_SCRATCH = "/var/run/backfill"
-"""A directory that the driver can write to, whatever the image allows."""
-_SCRATCH_VOLUME = "backfill-scratch"
 
 
 def inject_driver(
@@ -37,7 +32,6 @@ def inject_driver(
         LAUNCHER_PATH,
         LAUNCHER_KEY,
     )
-    _mount(template, container, {"name": _SCRATCH_VOLUME, "emptyDir": {}}, _SCRATCH)
     set_variable(container, SETTINGS_VARIABLE, settings_json(settings))
     set_variable(container, "PYTHONUNBUFFERED", "1")
 
@@ -52,7 +46,6 @@ def pod_settings(
     return driver_settings(
         launch,
         channel=f"{CLUSTER_CHANNEL}{launch.backfill.metadata.name}",
-        scratch=_SCRATCH,
         main_file=program.main_file,
         arguments=program.arguments,
         spark_conf=spark_conf,

@@ -4,6 +4,7 @@ of catalogs in the Secrets that the spec names.
 
 import base64
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -39,7 +40,7 @@ def catalog_credentials(cluster: Cluster, backfill: Backfill) -> dict[str, Given
             properties = _properties(cluster, backfill.metadata.namespace, catalog.secret_ref.name)
         except BadInput as error:
             field = f"spec.catalogs[{number}].secretRef"
-            problems += [Problem(field, problem.message, problem.fix) for problem in error.problems]
+            problems += [replace(problem, field=field) for problem in error.problems]
         else:
             given[catalog.name] = GivenCatalog(properties)
     if problems:
@@ -79,13 +80,16 @@ def _properties(cluster: Cluster, namespace: str, name: str) -> dict[str, str]:
         secret = cluster.get(SECRET, namespace, name)
     except Forbidden:
         fix = "allow the operator to get Secrets there, or set planning.runIn: Pod"
-        raise BadInput(Problem("", f"the operator may not read {where}", fix)) from None
+        raise BadInput(
+            Problem("", f"the operator may not read {where}", fix, may_pass=True)
+        ) from None
     if secret is None:
         raise BadInput(
             Problem(
                 "",
                 f"there is no {where}",
                 "create it; its keys are PyIceberg properties, such as uri",
+                may_pass=True,
             )
         )
     data = secret.get("data") or {}

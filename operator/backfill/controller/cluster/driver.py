@@ -3,21 +3,29 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput, ConflictError, Problem
-from backfill.controller.children.child_manifests import child_manifests, child_problems, dialect
+from backfill.controller.children.child_manifests import (
+    application_digest,
+    child_manifests,
+    child_problems,
+    dialect,
+)
 from backfill.controller.children.dialect import Dialect
 from backfill.controller.children.driver_state import driver_state, has_ended
 from backfill.controller.children.pod_template import container_name
 from backfill.controller.cluster.plan_config_map import application_of
 from backfill.controller.cluster.production import obstacles_of, read_production
 from backfill.controller.decisions.observed import next_attempt_number
+from backfill.controller.decisions.pending_driver import wait_of
 from backfill.controller.driver import DriverState, Launch
 from backfill.kube.cache import Cache, owner_uid, uid_of
 from backfill.kube.client import Cluster
 from backfill.kube.object_names import (
+    APPLICATION_LABEL,
     ATTEMPT_LABEL,
     CONTROLLER_MANAGER,
     UID_LABEL,
@@ -171,7 +179,18 @@ class KubernetesBackend:
             pod = self._pod_asked_for(attempt)
         if pod is None and state is None:
             return self._unmade.get(attempt, DriverState("Absent"))
-        return driver_state(state, pod)
+        seen = driver_state(state, pod)
+        blocked = seen.phase == "Pending" and wait_of(seen.reason).needs_person
+        return replace(seen, outdated=True) if blocked and self._is_outdated(attempt) else seen
+
+    def _is_outdated(self, attempt: int) -> bool:
+        """Whether an attempt that has read nothing would be made from something else now."""
+        backfill, child = self._backfill, self._child(attempt)
+        made_from = child and child["metadata"]["labels"].get(APPLICATION_LABEL)
+        if not made_from or backfill.status.watermark is not None:
+            return False
+        production = application_of(self._cluster, backfill)
+        return not isinstance(production, Problem) and application_digest(production) != made_from
 
     def kill(self, attempt: int) -> None:
         """Deletes the child and its driver's pod.

@@ -10,6 +10,7 @@ Both are in the ConfigMap ``<backfill>-plan``, compressed, which the Backfill ow
 import base64
 import hashlib
 import json
+import logging
 from typing import Final
 
 from backfill.api.backfill import Backfill
@@ -28,10 +29,11 @@ from backfill.kube.object_names import (
     backfill_labels,
     owner_reference,
 )
-from backfill.kube.packed_json import MOST_TEXT, compressed, packed, unpacked
+from backfill.kube.packed_json import compressed, is_readable, packed, read_packed, unpacked
 from backfill.kube.resources import CONFIG_MAP, Manifest
 from backfill.planning.plan import HEADER_FILE, PlanHeader, header_digest
 
+_LOG = logging.getLogger(__name__)
 HEADER_KEY: Final = f"{HEADER_FILE}.gz"
 APPLICATION_KEY: Final = "application.json.gz"
 MOST_BYTES: Final = MOST_RESULT_BYTES
@@ -70,9 +72,10 @@ class KubernetesPlans:
             self._header = self._read(backfill, plan_id)
         return self._header
 
-    def keep(self, backfill: Backfill, header: PlanHeader) -> None:
+    def keep(self, backfill: Backfill, header: PlanHeader) -> str:
         """Stores the header and, for a new plan, production's SparkApplication as it is now. If a
-        lost header is stored again, the application that is still stored is kept.
+        lost header is stored again, the application that is still stored is kept. Returns the
+        application's digest; empty if there is none.
 
         Raises:
             BadInput: the header is too large for a cluster, or an object of another owner has the
@@ -82,13 +85,14 @@ class KubernetesPlans:
             ClusterError: a request failed.
         """
         content = {HEADER_KEY: compressed(header.to_json())}
-        application = application_of(self._cluster, backfill)
+        application, digest = application_of(self._cluster, backfill), ""
         if not isinstance(application, Problem):
             content[APPLICATION_KEY] = packed(_without_history(application))
+            digest = header_digest(unpacked(content[APPLICATION_KEY]))
         elif backfill.status.plan_id is None:
             raise BackfillError(str(application))
         size = sum(map(len, content.values()))
-        if size > MOST_BYTES or not _readable(content[HEADER_KEY]):
+        if size > MOST_BYTES or not is_readable(content[HEADER_KEY]):
             raise BadInput(_too_large(header, size))
         self._require_name(backfill)
         metadata = backfill.metadata
@@ -106,6 +110,7 @@ class KubernetesPlans:
         }
         self._cluster.apply(CONFIG_MAP, manifest, manager=CONTROLLER_MANAGER)
         self._header = header
+        return digest
 
     def _require_name(self, backfill: Backfill) -> None:
         """Takes over the ConfigMap of an earlier Backfill of this name,
@@ -133,13 +138,8 @@ class KubernetesPlans:
                 " another Backfill"
             )
         try:
-            text = _unpacked(kept, HEADER_KEY)
-            # earlier versions recorded none
-            if backfill.status.plan_digest not in ("", header_digest(text)):
-                raise PlanCorrupt(
-                    f"the header of plan {plan_id} in {name} differs from the one that was planned"
-                )
-            header = PlanHeader.model_validate_json(text)
+            content, planned = _content(kept, HEADER_KEY), backfill.status.plan_digest
+            header = read_packed(content, lambda text: _header(text, planned))
         except _UNREADABLE as error:
             raise PlanCorrupt(
                 f"the header of plan {plan_id} in {name} cannot be read: {first_line(error)}"
@@ -153,21 +153,24 @@ class KubernetesPlans:
 
 
 def application_of(cluster: Cluster, backfill: Backfill) -> Manifest | Problem:
-    """The SparkApplication that attempts and job pods are made from, or why there is none. Once
-    there is a plan, it is production's as it was then, because later attempts continue from the
-    state of earlier ones.
+    """The SparkApplication that attempts and job pods are made from, or why there is none. Once a
+    driver has read something, it is production's as it was when that driver was made, because later
+    attempts continue from the state of earlier ones.
 
     Raises:
         ClusterError: a request failed.
     """
-    kept = kept_application(cluster, backfill) if backfill.status.plan_id is not None else None
+    has_read = backfill.status.watermark is not None
+    kept = kept_application(cluster, backfill) if has_read else None
     return kept or read_production(cluster, backfill)
 
 
 def kept_application(cluster: Cluster, backfill: Backfill) -> Manifest | None:
-    """Production's SparkApplication as it was when the plan was made, so that changes to production
-    do not affect a Backfill in progress. None if none was stored, or if ``overrides`` or
-    ``retryNonce`` have changed since, which asks for attempts that differ.
+    """Production's SparkApplication as it was when an attempt was last made from it, so that
+    changes to production do not affect a Backfill in progress. None if none was stored, if it is
+    not the one that the status has the digest of, since whoever may edit ConfigMaps need not be
+    allowed to choose what runs, or if ``overrides`` or ``retryNonce`` have changed since, which
+    asks for attempts that differ.
 
     Raises:
         ClusterError: a request failed.
@@ -177,26 +180,33 @@ def kept_application(cluster: Cluster, backfill: Backfill) -> Manifest | None:
     if kept is None or kept["metadata"].get("annotations", {}).get(_TUNING, tuning) != tuning:
         return None
     try:
-        application: Manifest = read_json_text(_unpacked(kept, APPLICATION_KEY, _MOST_APPLICATION))
-    except _UNREADABLE:
+        text = unpacked(_content(kept, APPLICATION_KEY), _MOST_APPLICATION)
+        if header_digest(text) != backfill.status.application_digest:
+            raise ValueError("it differs from the one that was stored with the plan")
+        application: Manifest = read_json_text(text)
+    except _UNREADABLE as error:
+        _LOG.warning(
+            "the SparkApplication in ConfigMap %s of %s is not used: %s",
+            config_map_name(backfill.metadata.name),
+            backfill.metadata.namespace,
+            first_line(error),
+        )
         return None
     return application
+
+
+def _header(text: bytes, planned: str) -> PlanHeader:
+    if header_digest(text) != planned:
+        raise ValueError("it differs from the one that was planned")
+    return PlanHeader.model_validate_json(text)
 
 
 def _encoded(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def _unpacked(config_map: Manifest, key: str, most_text: int = MOST_TEXT) -> bytes:
-    return unpacked(base64.b64decode(config_map["binaryData"][key]), most_text)
-
-
-def _readable(content: bytes) -> bool:
-    try:
-        unpacked(content)
-    except ValueError:
-        return False
-    return True
+def _content(config_map: Manifest, key: str) -> bytes:
+    return base64.b64decode(config_map["binaryData"][key])
 
 
 def _config_map(cluster: Cluster, backfill: Backfill) -> Manifest | None:

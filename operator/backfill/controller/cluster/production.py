@@ -45,7 +45,7 @@ def read_production(cluster: Cluster, backfill: Backfill) -> Manifest | Problem:
     except BadInput as error:
         return error.problems[0]
     except Forbidden as error:
-        return Problem(_FIELD, str(error))
+        return Problem(_FIELD, str(error), may_pass=True)
     except KindMissing:
         message = f"the cluster has no SparkApplications of {reference.api_version}"
         return Problem(
@@ -122,8 +122,16 @@ def _secret_problems(cluster: Cluster, backfill: Backfill) -> Iterator[Problem]:
             continue
         try:
             there = cluster.get(SECRET, namespace, catalog.secret_ref.name) is not None
-        except Forbidden:
-            continue  # the operator may lack the permission where planning runs in pods
+        except Forbidden as error:
+            if backfill.spec.planning.run_in != "Operator":
+                continue  # pods need no permission of the operator
+            yield Problem(
+                f"spec.catalogs[{number}].secretRef",
+                str(error),
+                "or set planning.runIn: Pod",
+                may_pass=True,
+            )
+            continue
         if not there:
             message = f'there is no Secret "{catalog.secret_ref.name}" in namespace {namespace}'
             yield Problem(

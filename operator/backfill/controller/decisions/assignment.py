@@ -18,6 +18,7 @@ from backfill.protocol.split_assignment import (
     QueryProgress,
     SplitAssignmentSpec,
     SplitAssignmentStatus,
+    of_output,
 )
 
 
@@ -105,9 +106,9 @@ def record_progress(observed: Observed, draft: Draft, ended_at: datetime | None 
         read = sum(sum(each.step_bytes[: progress.committed]) for each in observed.plan.sources)
         draft.set(cost=cost.model_copy(update={"bytes_read": read}))
     draft.set(progress=progress, sources=sources, watermark=from_us(marks.global_us))
-    queries = {query.output: query for query in report.queries}
     outputs = tuple(
-        _with_traits(output, queries.get(output.name)) for output in draft.status.outputs
+        _with_traits(output, of_output(report.queries, output.name))
+        for output in draft.status.outputs
     )
     if outputs != draft.status.outputs:
         draft.set(outputs=outputs)
@@ -138,14 +139,14 @@ def _with_traits(output: OutputStatus, query: QueryProgress | None) -> OutputSta
 
 
 def _with_open_results(output: OutputStatus, queries: tuple[QueryProgress, ...]) -> OutputStatus:
-    """An output with the number of open results of its query.
+    """An output with the number of open results of its queries.
 
-    Without a report of that query the number is unknown, unless no query at all left results open.
+    Without a report of one the number is unknown, unless no query at all left results open.
     """
     unknown = QueryProgress(name=output.name, open_unknown="no query has reported it")
     nothing = QueryProgress(name=output.name, open_at_end=0, needed_drain_seconds=0.0)
     otherwise = nothing if all(query.open_at_end == 0 for query in queries) else unknown
-    found = next((query for query in queries if query.output == output.name), otherwise)
+    found = of_output(queries, output.name) or otherwise
     fields = ("open_at_end", "open_from", "needed_drain_seconds", "open_unknown")
     return output.model_copy(update={field: getattr(found, field) for field in fields})
 

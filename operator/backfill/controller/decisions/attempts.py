@@ -8,14 +8,14 @@ from backfill.api.conditions import ConditionType, Reason
 from backfill.api.quantities import count
 from backfill.api.redaction import redact
 from backfill.api.spec import FailurePolicy
-from backfill.api.status import Attempt
+from backfill.api.status import Attempt, BackfillStatus
 from backfill.api.validation import to_compare
 from backfill.controller.decisions.actions import KillDriver, Next
 from backfill.controller.decisions.assignment import record_progress
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.run_cost import spent
 from backfill.controller.decisions.status_draft import Draft, Outcome
-from backfill.controller.driver import DriverState
+from backfill.controller.driver import QUOTA_EXCEEDED, DriverState
 
 END_LIMIT = timedelta(minutes=2)
 """A driver that still runs this long after it was killed needs a person:
@@ -24,9 +24,12 @@ no other attempt may run beside it.
 LOOK_SECONDS = 10.0
 """Time between two observations of a driver that was killed."""
 _LONGEST_BACKOFF = timedelta(minutes=10)
+QUOTA_RETRY = timedelta(minutes=5)
+"""Time between two attempts whose driver a quota keeps out. They do not count as failures."""
 _RUNNING = ConditionType.RUNNING
 _NOT_TRIED_AGAIN = (
     Reason.UNSUPPORTED_PROGRAM,
+    Reason.PROGRAM_FAILED,
     Reason.BATCH_RESULTS_DIFFER,
     Reason.INVALID_INPUT,
     Reason.RESULT_LOST,
@@ -187,6 +190,9 @@ def react(observed: Observed, draft: Draft) -> None:
     if last.outcome != "Failed":
         return
     report, policy = observed.report, observed.backfill.spec.failure_policy
+    if report is None and observed.driver.reason == QUOTA_EXCEEDED:
+        _wait_for_quota(observed, draft, last)
+        return
     if report is not None and report.reason in _NOT_TRIED_AGAIN:
         draft.fail(_RUNNING, Reason(report.reason), last.message)
         return
@@ -212,6 +218,17 @@ def react(observed: Observed, draft: Draft) -> None:
     draft.condition(_RUNNING, "Unknown", Reason.BACKING_OFF, message)
 
 
+def _wait_for_quota(observed: Observed, draft: Draft, last: Attempt) -> None:
+    """An attempt whose driver was never created has not failed. Nothing says when there is room."""
+    draft.change_attempt(outcome="Stopped")
+    draft.set(next_attempt_at=(last.finished_at or observed.now) + QUOTA_RETRY)
+    message = (
+        f"attempt {last.number} could not start its driver: {last.message}\nTried again every"
+        f" {QUOTA_RETRY.total_seconds() / 60:.0f} minutes until there is room."
+    )
+    draft.condition(_RUNNING, "Unknown", Reason.DRIVER_START_BLOCKED, message)
+
+
 def _fruitless_attempts(attempts: tuple[Attempt, ...], committed: int, generation: int) -> int:
     """Number of consecutive attempts that failed without committing a step, including the last one.
 
@@ -229,6 +246,14 @@ def _fruitless_attempts(attempts: tuple[Attempt, ...], committed: int, generatio
             return count + attempt.fruitless  # it counted those that are not kept any more as well
         count += 1
     return count
+
+
+def seconds_until_attempt(status: BackfillStatus, generation: int, now: datetime) -> float:
+    """Time to wait before the next attempt; none once the spec has changed since the last one."""
+    due = status.next_attempt_at
+    if due is None or (status.attempts and status.attempts[-1].generation != generation):
+        return 0
+    return max((due - now).total_seconds(), 0)
 
 
 def backoff(policy: FailurePolicy, fruitless: int) -> timedelta:

@@ -77,7 +77,10 @@ def _begin(observed: Observed, draft: Draft) -> None:
     status, backfill = draft.status, observed.backfill
     if status.observed_generation != backfill.metadata.generation or not status.spec_digest:
         draft.set(spec_digest=digest(backfill.spec), retry=None, input_wait=None)
-    draft.set(started_at=status.started_at or observed.now, finished_at=None)
+    if status.plan_id is None and status.finished_at is not None:  # it was refused, and begins anew
+        draft.remove_condition(ConditionType.RUNNING)
+        draft.set(started_at=None)
+    draft.set(started_at=draft.status.started_at or observed.now, finished_at=None)
     draft.condition(ConditionType.SUCCEEDED, "Unknown", Reason.IN_PROGRESS, "in progress")
 
 

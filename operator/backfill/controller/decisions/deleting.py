@@ -25,7 +25,10 @@ REMOVAL_LIMIT = timedelta(minutes=5)
 that a namespace does not wait for a catalog that no longer exists. The condition Succeeded, and
 with it an Event, names what is left.
 """
-_LIMIT = format_duration(REMOVAL_LIMIT)
+UNPLANNED_LIMIT = timedelta(seconds=15)
+"""The same for a Backfill that was never planned: at most a tag or an unfinished plan is left, and
+what kept it from being planned keeps it from being cleaned up.
+"""
 _SUCCEEDED = ConditionType.SUCCEEDED
 
 
@@ -74,6 +77,8 @@ def _discard(observed: Observed, draft: Draft) -> Next:
         return start(observed, draft, job)
     if state.phase == "Done":
         return Next(actions=(RemoveResource(),), at_rest=True)
+    if observed.policy.abandons_removals and _never_planned(observed.backfill):
+        return _let_go(observed, draft, f" ({state.error})")
     draft.condition(_SUCCEEDED, "False", Reason.REMOVAL_FAILED, _failure(observed, state.error))
     if not observed.policy.patient:
         return Next(at_rest=True)
@@ -86,11 +91,24 @@ def _failure(observed: Observed, error: Exception | None) -> str:
     return (
         message
         if not observed.policy.abandons_removals
-        else f"{message}\nRetrying until {_LIMIT} after the deletion was requested."
+        else f"{message}\nRetrying until {_limit(observed.backfill)} after the deletion was"
+        " requested."
     )
 
 
-def _let_go(observed: Observed, draft: Draft) -> Next:
+def _never_planned(backfill: Backfill) -> bool:
+    return backfill.status.plan_id is None and not backfill.status.attempts
+
+
+def _limit(backfill: Backfill) -> str:
+    return format_duration(_removal_limit(backfill))
+
+
+def _removal_limit(backfill: Backfill) -> timedelta:
+    return UNPLANNED_LIMIT if _never_planned(backfill) else REMOVAL_LIMIT
+
+
+def _let_go(observed: Observed, draft: Draft, cause: str = "") -> Next:
     """Completes the deletion, and names what is left so that a person can remove it."""
     status, retry = draft.status, draft.status.retry
     branch = result_branch(observed.backfill.metadata.namespace, observed.backfill.metadata.name)
@@ -101,10 +119,13 @@ def _let_go(observed: Observed, draft: Draft) -> Next:
         for output in observed.backfill.spec.outputs
         if output.publish.location is not None and output.name not in published
     ]
-    left = ", ".join((*branches, *exports, f"plans and checkpoints in {status.workspace}"))
-    why = f" ({retry.message})" if retry is not None and retry.job == "discard" else ""
+    tags = [f"tags of snapshots of {table}" for table in status.tagged_tables]
+    left = ", ".join((*branches, *tags, *exports, f"plans and checkpoints in {status.workspace}"))
+    if not cause:
+        last = f" ({retry.message})" if retry is not None and retry.job == "discard" else ""
+        cause = f", {_limit(observed.backfill)} after the deletion was requested{last}"
     message = (
-        f"deleted before cleanup finished, {_LIMIT} after the deletion was requested{why}."
+        f"deleted before cleanup finished{cause}."
         f" Possibly left behind: {left}. Remove these by hand."
     )
     draft.condition(_SUCCEEDED, "False", Reason.CLEANUP_INCOMPLETE, message)
@@ -118,7 +139,7 @@ def removal_overdue(backfill: Backfill, now: datetime) -> bool:
     It then completes without waiting for anything more.
     """
     asked = backfill.metadata.deletion_timestamp
-    return asked is not None and now >= asked + REMOVAL_LIMIT
+    return asked is not None and now >= asked + _removal_limit(backfill)
 
 
 def _overdue(observed: Observed) -> bool:
@@ -131,6 +152,7 @@ def _within_limit(observed: Observed, following: Next) -> Next:
     asked = observed.backfill.metadata.deletion_timestamp
     if not observed.policy.abandons_removals or asked is None or following.at_rest:
         return following
-    left = max((asked + REMOVAL_LIMIT - observed.now).total_seconds(), 0.1)
+    limit = _removal_limit(observed.backfill)
+    left = max((asked + limit - observed.now).total_seconds(), 0.1)
     requeue = left if following.requeue_seconds is None else min(following.requeue_seconds, left)
     return Next(following.actions, requeue, following.at_rest)

@@ -15,21 +15,20 @@ def how_run(output: OutputStatus, window: Window) -> str:
     """
     if output.execution is None:
         return ""
-    how = execution_in_words(output.execution, output.execution_reason)
-    if output.execution == "Batch":
-        return "; ".join(
-            [how, *too_short(output.look_back_seconds, output.look_ahead_seconds, window)]
-        )
+    said = [execution_in_words(output.execution, output.execution_reason)]
     if output.output_mode == "update":
-        how += (
-            "; until the last step is committed, the branch also contains older rows with the"
-            " same keys"
+        said.append(
+            "until the last step is committed, the branch also contains older rows with the same"
+            " keys"
         )
-    return how
+    return "; ".join(
+        [*said, *too_short(output.look_back_seconds, output.look_ahead_seconds, window)]
+    )
 
 
 def too_short(back: float | None, ahead: float | None, window: Window) -> list[str]:
-    """Warnings about a ``warmUp`` or ``drain`` shorter than what results depend on.
+    """Warnings about a ``warmUp`` or ``drain`` shorter than what results depend on. Where live
+    traffic continues, it closes the last results.
 
     Results depend on rows up to this many seconds before and after them; None if that is unknown.
     """
@@ -40,7 +39,7 @@ def too_short(back: float | None, ahead: float | None, window: Window) -> list[s
             f" only {format_duration(window.warm_up)}: the first results may be incomplete; set"
             f" window.warmUp to {_duration(back)} to complete them"
         )
-    if ahead is not None and window.drain.total_seconds() < ahead:
+    if ahead is not None and not window.live and window.drain.total_seconds() < ahead:
         found.append(
             f"its results depend on rows up to {_duration(ahead)} later, but window.drain is only"
             f" {format_duration(window.drain)}: the last results may be incomplete or still open;"

@@ -10,6 +10,7 @@ from backfill.controller.decisions.actions import CancelJob, Next
 from backfill.controller.decisions.assignment import steps_in_words
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.received_plans import mistake
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.kinds.extend import ExtendJob, Extension
 from backfill.planning.plan import PlanHeader
@@ -55,6 +56,8 @@ def extend(observed: Observed, draft: Draft) -> Next:
     found = made.result if isinstance(made.result, Extension) else Extension(reason=str(made.error))
     if found.header is None:
         _end(draft, handed, found.reason)
+    elif wrong := mistake(found.header, observed.backfill):
+        _end(draft, handed, f"the extended plan does not belong to this Backfill: {wrong}")
     elif _extends(observed.plan, found.header):
         _record(observed, draft, handed, found.header)
     else:

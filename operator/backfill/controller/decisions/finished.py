@@ -1,11 +1,13 @@
 """A Backfill that has succeeded or failed: only what it made remains to be removed, after
-``ttlAfterFinished``.
+``ttlAfterFinished``. The plan of one that was refused before it read anything is removed at once,
+so that its spec can be corrected.
 """
 
 from datetime import datetime, timedelta
 
 from backfill.api.backfill import Backfill
-from backfill.api.conditions import ConditionType
+from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.api.status import BackfillStatus, Progress
 from backfill.controller.decisions.actions import CancelJob, KillDriver, Next
 from backfill.controller.decisions.attempts import LOOK_SECONDS, close_attempt
 from backfill.controller.decisions.job_retries import note_failure, seconds_until_retry, start
@@ -18,6 +20,8 @@ REMOVAL_PATIENCE = timedelta(days=1)
 Deleting the Backfill tries once more.
 """
 _LONGEST_SLEEP_SECONDS = 3600.0
+_REFUSALS = (Reason.UNSUPPORTED_PROGRAM, Reason.INVALID_INPUT, Reason.PROGRAM_FAILED)
+"""Reasons that last until spec, tables or program are corrected."""
 
 
 def rest(observed: Observed, draft: Draft) -> Next:
@@ -34,6 +38,8 @@ def rest(observed: Observed, draft: Draft) -> Next:
         close_attempt(
             draft, "Failed", observed.now, attempt.message or "the backfill failed meanwhile"
         )
+    if _refused_unread(draft.status):
+        return _unplan(observed, draft)
     due = expires_at(observed.backfill)
     if due is None:
         return Next(at_rest=True)
@@ -68,6 +74,51 @@ def _discard(observed: Observed, draft: Draft) -> Next:
 
     Published rows, the resource and its status are kept.
     """
+    removing = _remove(observed, draft)
+    if removing is not None:
+        return removing
+    outputs = tuple(output.model_copy(update={"branch": None}) for output in draft.status.outputs)
+    draft.set(discarded_at=observed.now, outputs=outputs, retry=None)
+    return Next(at_rest=True)
+
+
+def _refused_unread(status: BackfillStatus) -> bool:
+    """Whether a Backfill has a plan, but was refused before it read anything."""
+    outcome = find_condition(status.conditions, ConditionType.SUCCEEDED)
+    return (
+        status.plan_id is not None
+        and status.discarded_at is None
+        and outcome is not None
+        and outcome.status == "False"
+        and outcome.reason in _REFUSALS
+        and (status.progress.committed, status.progress.rows_read) == (0, 0)
+        and status.result is None
+    )
+
+
+def _unplan(observed: Observed, draft: Draft) -> Next:
+    """Removes the plan, and what else was made for it. Without a plan, the spec may change."""
+    removing = _remove(observed, draft)
+    if removing is not None:
+        return removing
+    draft.set(
+        plan_id=None,
+        plan_digest="",
+        tagged_tables=(),
+        progress=Progress(),
+        watermark=None,
+        sources=(),
+        outputs=(),
+        hand_off=None,
+        retry=None,
+    )
+    message = "removed, because nothing was read: the spec may be corrected, and is planned again"
+    draft.condition(ConditionType.PLANNED, "False", Reason.PLANNING_FAILED, message)
+    return Next(actions=(CancelJob(),), at_rest=True)
+
+
+def _remove(observed: Observed, draft: Draft) -> Next | None:
+    """Has everything removed that was made and not published; None once that is done."""
     retry = draft.status.retry
     if retry is not None and observed.now - retry.since >= REMOVAL_PATIENCE:
         return Next(at_rest=True)
@@ -75,11 +126,7 @@ def _discard(observed: Observed, draft: Draft) -> Next:
     if state is None or state.job != job or state.phase == "Running":
         return start(observed, draft, job)
     if state.phase == "Done":
-        outputs = tuple(
-            output.model_copy(update={"branch": None}) for output in draft.status.outputs
-        )
-        draft.set(discarded_at=observed.now, outputs=outputs, retry=None)
-        return Next(at_rest=True)
+        return None
     if not observed.policy.patient:
         return Next(at_rest=True)
     note_failure(observed, draft, job, state.error)

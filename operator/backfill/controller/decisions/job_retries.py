@@ -3,10 +3,11 @@
 from datetime import timedelta
 
 from backfill.api.conditions import ConditionType, Reason
-from backfill.api.errors import BadInput, CanNotPublish, PlanCorrupt
+from backfill.api.errors import BadInput, CanNotPublish, PlanCorrupt, ServerUnavailable
 from backfill.api.quantities import format_time
 from backfill.api.status import JobRetry
 from backfill.controller.decisions.actions import CancelJob, Next, StartJob
+from backfill.controller.decisions.attempts import backoff
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.any_job import Job, JobState, job_kind
@@ -32,7 +33,7 @@ def work(observed: Observed, draft: Draft, job: Job, kind: ConditionType) -> Nex
     if state is not None and state.job == job and state.phase != "Running":
         draft.set(retry=None)
         return state
-    _say_retry(draft, job, kind)
+    _say_retry(observed, draft, job, kind)
     say_wait(observed, draft, job, kind)
     return start(observed, draft, job)
 
@@ -44,7 +45,7 @@ def try_again(
     if not _worth_another_try(observed, job, error):
         return None
     note_failure(observed, draft, job, error)
-    _say_retry(draft, job, kind)
+    _say_retry(observed, draft, job, kind)
     return Next(actions=(CancelJob(),), requeue_seconds=seconds_until_retry(observed, draft, job))
 
 
@@ -63,10 +64,11 @@ def say_wait(observed: Observed, draft: Draft, job: Job, kind: ConditionType) ->
     """
     state, said = observed.job, draft.find(kind)
     if state is not None and state.job == job and state.waits_for and said is not None:
+        shown = state.blocked and kind in (ConditionType.PLANNED, ConditionType.RUNNING)
         draft.condition(
             kind,
             said.status,
-            said.reason,
+            Reason.JOB_POD_BLOCKED if shown else said.reason,
             f"{said.message.rstrip('.')}; waiting for {state.waits_for}",
         )
 
@@ -75,7 +77,10 @@ def note_failure(observed: Observed, draft: Draft, job: Job, error: Exception | 
     """Records another failure of a job, and when it is retried."""
     last = _retry_of(draft, job)
     failures = last.failures + 1 if last else 1
-    wait = min(FIRST_RETRY * 2 ** min(failures - 1, 10), LONGEST_RETRY)
+    if observed.policy.patient:
+        wait = min(FIRST_RETRY * 2 ** min(failures - 1, 10), LONGEST_RETRY)
+    else:
+        wait = backoff(observed.backfill.spec.failure_policy, failures)
     message = str(error)[:_MOST_MESSAGE]
     since = last.since if last else observed.now
     next_at = observed.now + wait
@@ -96,7 +101,7 @@ def seconds_until_retry(observed: Observed, draft: Draft, job: Job) -> float:
     return (retry.next_at - observed.now).total_seconds() if retry else 0.0
 
 
-def _say_retry(draft: Draft, job: Job, kind: ConditionType) -> None:
+def _say_retry(observed: Observed, draft: Draft, job: Job, kind: ConditionType) -> None:
     """Reports the last failure until the job has succeeded."""
     retry = _retry_of(draft, job)
     if retry is None:
@@ -104,7 +109,12 @@ def _say_retry(draft: Draft, job: Job, kind: ConditionType) -> None:
     until, next_at = (
         format_time(at.replace(microsecond=0)) for at in (retry.since + PATIENCE, retry.next_at)
     )
-    message = f"{retry.message}\nRetrying until {until}; next attempt at {next_at}."
+    if observed.policy.patient:
+        message = f"{retry.message}\nRetrying until {until}; next attempt at {next_at}."
+    else:
+        most = observed.backfill.spec.failure_policy.max_attempts
+        tries = f"attempt {retry.failures} of {most} failed, the next one is at {next_at}"
+        message = f"{tries}: {retry.message}"
     draft.condition(kind, "Unknown", Reason.TRYING_AGAIN, message)
 
 
@@ -112,11 +122,18 @@ def _worth_another_try(observed: Observed, job: Job, error: Exception | None) ->
     lasts = isinstance(error, CanNotPublish | PlanCorrupt) or (
         isinstance(error, BadInput) and not error.may_pass
     )
-    if lasts or not observed.policy.patient:
-        return False
     retry = observed.backfill.status.retry
-    return (
-        retry is None or retry.job != job_kind(type(job)) or observed.now - retry.since < PATIENCE
+    if retry is not None and retry.job != job_kind(type(job)):
+        retry = None
+    if observed.policy.patient:
+        return not lasts and (retry is None or observed.now - retry.since < PATIENCE)
+    failures = retry.failures + 1 if retry is not None else 1
+    return _unavailable(error) and failures < observed.backfill.spec.failure_policy.max_attempts
+
+
+def _unavailable(error: Exception | None) -> bool:
+    return isinstance(error, ServerUnavailable) or (
+        isinstance(error, BadInput) and error.unavailable
     )
 
 

@@ -1,10 +1,15 @@
-"""Texts about results that were still open when the input ended."""
+"""Texts about results that were still open when the input ended, and about rows that publishing
+removes without replacement.
+"""
 
+from collections.abc import Sequence
+
+from backfill.api.approval import exceeds, is_empty
 from backfill.api.drain import how_to_close
 from backfill.api.output import PublishMode
-from backfill.api.quantities import format_time
+from backfill.api.quantities import count, format_time
 from backfill.api.spec import Window
-from backfill.api.status import OutputStatus
+from backfill.api.status import BackfillStatus, OutputStatus
 
 
 def unreplaced(output: OutputStatus, window: Window, mode: PublishMode) -> str:
@@ -56,6 +61,64 @@ def _not_final(output: OutputStatus, window: Window, stretch: str) -> str:
         f"{replaces}. The result {does} {_results(output.open_at_end)} still open when the input"
         f" ended{since}; {_remedy(output, window)}"
     )
+
+
+def lost_rows(output: OutputStatus, max_loss: str) -> str:
+    """What ``Replace`` removes without replacement, a line for each stretch that loses more than is
+    allowed; empty if the result has at least as many rows as production everywhere.
+    """
+    losses = output.losses
+    if losses is None or losses.problem:
+        why = losses.problem if losses is not None else "they were not counted"
+        return (
+            f"{output.name}: it is unknown how many rows of {output.table} in the window would be"
+            f" removed without replacement: {why}"
+        )
+    if not losses.stretches:
+        return ""
+    numbers = (
+        f"{count(losses.production_rows, 'row')} in production,"
+        f" {losses.result_rows:,} in the result"
+    )
+    lost = [each for each in losses.stretches if exceeds(each, max_loss)]
+    if not lost:
+        return f"{output.name}: {numbers}"
+    lines = [
+        f"{output.name}: publishing would remove more rows of {output.table} than it replaces"
+        f" (publish.maxLoss: {max_loss} %): {numbers}"
+    ]
+    lines += [
+        f"  [{format_time(each.start)}, {format_time(each.end)}):"
+        f" {count(each.production_rows, 'row')} in production, {each.result_rows:,} in the result"
+        for each in lost
+    ]
+    if losses.further:
+        lines.append(f"  and {losses.further:,} more")
+    return "\n".join(lines)
+
+
+def null_columns(output: OutputStatus, columns: Sequence[str]) -> str:
+    """Which columns are null in every row, unlike in production, and what may be the reason."""
+    return (
+        f"{output.name}: null in every row, although {output.table} has values:"
+        f" {', '.join(columns)}; the application may decode fields by names that its"
+        " records do not have here. If null is right, list the columns in publish.allowNull"
+    )
+
+
+def nothing(status: BackfillStatus) -> str:
+    """Says that all results are empty, and what may be the reason; empty if one has rows."""
+    if not is_empty(status):
+        return ""
+    outside = sum(output.rows_outside_window for output in status.outputs)
+    why = (
+        f"{count(outside, 'row')} written for times outside it; compare the window with what the"
+        " application writes into timestampColumn"
+        if outside
+        else "the application may filter by fields that its records do not have here"
+    )
+    read = count(status.progress.rows_read, "row")
+    return f"no result has a row in the window, although {read} were read: {why}"
 
 
 def left_out(output: OutputStatus, window: Window) -> str:

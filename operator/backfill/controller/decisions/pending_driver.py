@@ -29,6 +29,8 @@ UNSCHEDULED_LIMIT = timedelta(hours=1)
 
 NOTICE_AFTER = timedelta(seconds=20)
 """How long a wait that ends by itself goes unreported."""
+UNTAKEN_NOTICE = timedelta(seconds=90)
+"""The same for a child that no Spark operator has picked up: one that is busy takes a minute."""
 _LOOK_SECONDS = 15.0
 _RUNNING = ConditionType.RUNNING
 
@@ -45,12 +47,15 @@ class Wait:
     """What to do."""
     needs_person: bool = False
     """Whether it only ends if a person does something."""
+    notice_after: timedelta = NOTICE_AFTER
+    """How long it goes unreported, if it may end by itself."""
 
 
 _IMAGE = Wait(
     "the image cannot be pulled",
     BROKEN_LIMIT,
-    "Correct the image of the SparkApplication or of spec.overrides, or its pull Secret.",
+    "Correct the image of the SparkApplication or of spec.overrides, or its pull Secret; the next"
+    " attempt then starts automatically.",
     needs_person=True,
 )
 _CONFIG = Wait(
@@ -87,6 +92,7 @@ _WAITS = {
         "no Spark operator has picked up the SparkApplication",
         UNTAKEN_LIMIT,
         "Check that the Spark operator is running and watches this namespace.",
+        notice_after=UNTAKEN_NOTICE,
     ),
     "Submitted": Wait(
         "the SparkApplication was submitted but has no driver pod",
@@ -118,6 +124,8 @@ def watch_pending(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
     After the time limit of that wait, the attempt fails.
     """
     driver, wait = observed.driver, wait_of(observed.driver.reason)
+    if wait.needs_person and not _has_read(observed) and _made_from_something_else(observed):
+        return _make_again(observed, draft, attempt)
     waited = observed.now - (driver.since or attempt.started_at)
     if wait.limit is not None and waited >= wait.limit:
         message = _in_words(wait, driver.reason, driver.message)
@@ -125,7 +133,7 @@ def watch_pending(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
             message=attempt.message or f"{message} for {_minutes(wait.limit)}. {wait.advice}"
         )
         return Next(actions=(KillDriver(attempt.number),), requeue_seconds=_LOOK_SECONDS)
-    if wait.needs_person or waited >= NOTICE_AFTER:
+    if wait.needs_person or waited >= wait.notice_after:
         _say(draft, attempt, wait, driver.reason, driver.message)
     else:
         draft.condition(
@@ -133,10 +141,30 @@ def watch_pending(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
         )
     limits = [
         limit - waited
-        for limit in (NOTICE_AFTER, wait.limit)
+        for limit in (wait.notice_after, wait.limit)
         if limit is not None and limit > waited
     ]
+    if wait.needs_person:
+        limits.append(timedelta(seconds=_LOOK_SECONDS))  # no event announces a change of production
     return Next(requeue_seconds=max(min(limits).total_seconds(), 0.1) if limits else None)
+
+
+def _made_from_something_else(observed: Observed) -> bool:
+    """Whether the attempt would be another one if it were made now."""
+    attempt = observed.attempt
+    changed = attempt is not None and attempt.generation != observed.backfill.metadata.generation
+    return changed or observed.driver.outdated
+
+
+def _make_again(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
+    """Ends an attempt that is blocked and has read nothing. The next one follows at once, and this
+    one does not count as a failure.
+    """
+    if attempt.stopping_since is None:
+        why = "ended before it read anything, because what it was made from has changed"
+        draft.change_attempt(stopping_since=observed.now, message=why)
+        draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {attempt.number} {why}")
+    return Next(actions=(KillDriver(attempt.number),), requeue_seconds=_LOOK_SECONDS)
 
 
 def begin_again(observed: Observed, attempt: Attempt) -> Next | None:

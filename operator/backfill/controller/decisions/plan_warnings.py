@@ -102,8 +102,9 @@ def _idle_on_this_machine(spec: BackfillSpec) -> Iterator[str]:
 def _gap(source: SourceTotals, header: PlanHeader) -> Iterator[str]:
     """The longest part of the window without a row of a source, if it is long.
 
-    Condition ``InputComplete`` says nothing of it where the source may always have such pauses:
-    between bursts, at night, or with few rows. Replace deletes what depends on them all the same.
+    Condition ``InputComplete`` says nothing of it, because the source may always have such pauses:
+    between bursts, at night, or with few rows. What Replace would delete there is counted after the
+    last step.
     """
     start_us, end_us = header.inputs.start_us, header.inputs.end_us
     times = zip(header.step_starts_us, header.step_ends_us, source.step_rows, strict=True)

@@ -7,7 +7,7 @@ from backfill.api.errors import BadInput, InputAwaited
 from backfill.api.hand_off import HandOffStatus
 from backfill.api.quantities import count, from_us
 from backfill.api.spec import MOST_SOURCES, BackfillSpec
-from backfill.api.status import Progress, SourceStatus
+from backfill.api.status import OutputStatus, Progress, SourceStatus
 from backfill.controller.decisions.actions import CancelJob, Next
 from backfill.controller.decisions.assignment import steps_in_words
 from backfill.controller.decisions.complete_input import incomplete_input, input_checks, say_input
@@ -15,6 +15,7 @@ from backfill.controller.decisions.input_wait import awaits, seconds_until_check
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.plan_warnings import remarks
+from backfill.controller.decisions.received_plans import is_of_status, mistake
 from backfill.controller.decisions.start_obstacles import obstructed
 from backfill.controller.decisions.status_draft import Draft, in_lines
 from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
@@ -60,9 +61,17 @@ def plan(observed: Observed, draft: Draft) -> Next:
         return Next(actions=(CancelJob(),), at_rest=True)
     if isinstance(made.result, PlanResult):
         header, spec = made.result.header, observed.backfill.spec
+        if wrong := mistake(header, observed.backfill):
+            draft.fail(
+                _PLANNED,
+                Reason.PLANNING_FAILED,
+                f"the plan that the job returned does not belong to this Backfill: {wrong}; check"
+                " that the image has the same version of backfill-operator as the operator",
+            )
+            return Next(actions=(CancelJob(),), at_rest=True)
         checks = input_checks(header, observed.now)
         say_input(draft, spec, checks)
-        if refused := (*made.result.refused(spec), *incomplete_input(spec, header, checks)):
+        if refused := incomplete_input(spec, header, checks):
             draft.fail_input(_PLANNED, refused)
             return Next(actions=(CancelJob(),), at_rest=True)
     _record(draft, made.result, observed)
@@ -93,11 +102,11 @@ def _recover(observed: Observed, draft: Draft, plan_id: str) -> Next:
         read = work(observed, draft, RecoverJob(plan_id, _workspace(observed)), _PLANNED)
         if isinstance(read, Next):
             return read
-        if isinstance(read.result, PlanHeader):
-            draft.set(plan_digest=read.result.digest)
+        if isinstance(read.result, PlanHeader) and is_of_status(read.result, draft.status):
             _say_ready(draft, read.result)
             return Next(actions=(CancelJob(),), requeue_seconds=0)  # the header is kept by then
-        lost = f"{lost}; {read.error}"
+        why = read.error or "the one in the workspace differs from the one that was planned"
+        lost = f"{lost}; {why}"
     draft.fail(_PLANNED, Reason.PLANNING_FAILED, f"{lost}; cancel this backfill and start over")
     return Next(actions=(CancelJob(),) if observed.policy.header_may_be_lost else (), at_rest=True)
 
@@ -139,7 +148,7 @@ def _reading(observed: Observed) -> str:
 
 
 def _record_failure(draft: Draft, error: Exception | None) -> None:
-    if isinstance(error, BadInput):
+    if isinstance(error, BadInput) and not error.may_pass:
         draft.fail_input(_PLANNED, error.problems)
     else:
         draft.fail(_PLANNED, Reason.PLANNING_FAILED, str(error))
@@ -149,17 +158,22 @@ def _record(draft: Draft, result: object, observed: Observed) -> None:
     if not isinstance(result, PlanResult):
         raise TypeError(f"a plan job returned {type(result).__name__}")
     header, spec = result.header, observed.backfill.spec
+    bases = {output.name: output.base_snapshot_id for output in result.outputs}
+    outputs = (
+        OutputStatus(name=each.name, table=each.table, base_snapshot_id=bases.get(each.name))
+        for each in spec.outputs
+    )
     draft.set(
         plan_id=header.plan_id,
         plan_digest=header.digest,
         progress=Progress(steps=header.steps, summary=steps_in_words(0, header.steps)),
         sources=expected(header),
-        outputs=result.outputs,
+        outputs=tuple(outputs),
         input_wait=None,
         hand_off=_hand_off(spec, header),
     )
     warnings = (
-        *result.to_approve(spec),
+        *result.warnings,
         *observed.rivals,
         *remarks(spec, header, one_process=observed.policy.one_process),
     )

@@ -10,7 +10,9 @@ class Policy:
 
     patient: bool
     """Whether missing objects and failures outside the application are waited for and retried.
-    Otherwise they end the run, and the person who reads the error starts it again.
+    Otherwise they end the run, and the person who reads the error starts it again, except where a
+    server is unavailable for a moment: ``failurePolicy`` then applies to jobs as it does to
+    attempts.
     """
     screen: bool
     """Whether a screen shows progress and next commands, so that conditions need not."""

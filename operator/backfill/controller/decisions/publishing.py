@@ -2,8 +2,10 @@
 
 from backfill.api.approval import (
     is_decided,
+    is_empty,
     may_delete_unreplaced,
     needed_approval,
+    unexplained_nulls,
     waits,
 )
 from backfill.api.conditions import ConditionType, Reason
@@ -18,7 +20,12 @@ from backfill.controller.decisions.handing_over import hand_over
 from backfill.controller.decisions.human_decisions import note_decision
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed
-from backfill.controller.decisions.open_result_messages import unreplaced
+from backfill.controller.decisions.open_result_messages import (
+    lost_rows,
+    nothing,
+    null_columns,
+    unreplaced,
+)
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.decisions.validated_condition import say_validated, validated
 from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
@@ -41,7 +48,10 @@ def publish(observed: Observed, draft: Draft) -> Next:
     if left and is_decided(draft.status, Verdict.REJECT):
         return _reject(draft, left)
     approved = is_decided(draft.status, Verdict.APPROVE)
-    ready = [output for output in left if approved or not waits(output, staged[output.name])]
+    empty = is_empty(draft.status)
+    ready = [
+        output for output in left if approved or not (empty or waits(output, staged[output.name]))
+    ]
     if ready:
         return _publish_one(observed, draft, ready)
     if left:
@@ -64,7 +74,18 @@ def _waits(observed: Observed, draft: Draft, outputs: list[Output]) -> str:
     """
     what = f"waiting for approval to publish {', '.join(output.name for output in outputs)}"
     staged, spec = {status.name: status for status in draft.status.outputs}, observed.backfill.spec
-    losses = [
+    losses = [nothing(draft.status)]
+    losses += [
+        lost_rows(staged[output.name], output.publish.max_loss)
+        for output in outputs
+        if output.publish.mode is PublishMode.REPLACE
+    ]
+    losses += [
+        null_columns(staged[output.name], columns)
+        for output in outputs
+        if (columns := unexplained_nulls(output, staged[output.name]))
+    ]
+    losses += [
         unreplaced(staged[output.name], spec.window, output.publish.mode)
         for output in outputs
         if may_delete_unreplaced(output, staged[output.name])
@@ -154,10 +175,10 @@ def _publish_one(observed: Observed, draft: Draft, ready: list[Output]) -> Next:
 def _published_with(output: Output, observed: Observed, draft: Draft) -> bool:
     """Whether an output is published already of those that are published together with this one."""
     staged = {status.name: status for status in draft.status.outputs}
-    approved = needed_approval(output, staged[output.name])
+    empty, approved = is_empty(draft.status), needed_approval(output, staged[output.name])
     return any(
         staged[each.name].is_published
-        and (needed_approval(each, staged[each.name]) or not approved)
+        and (empty or needed_approval(each, staged[each.name]) or not approved)
         for each in observed.backfill.spec.outputs
     )
 

@@ -24,6 +24,7 @@ _STUCK = (
     Reason.DRIVER_START_BLOCKED,
     Reason.DRIVER_TERMINATION_STUCK,
     Reason.LIVE_START_BLOCKED,
+    Reason.JOB_POD_BLOCKED,
 )
 """Reasons that last until a person does something, although the Backfill has not failed."""
 

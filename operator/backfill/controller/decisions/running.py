@@ -13,7 +13,7 @@ from backfill.controller.decisions.actions import (
     WriteAssignment,
 )
 from backfill.controller.decisions.assignment import assignment, record_progress
-from backfill.controller.decisions.attempts import end_attempt, react
+from backfill.controller.decisions.attempts import end_attempt, react, seconds_until_attempt
 from backfill.controller.decisions.execution_messages import how_run
 from backfill.controller.decisions.extending import GOES_ON, complete, extend, held_back
 from backfill.controller.decisions.handing_over import (
@@ -57,8 +57,10 @@ def run(observed: Observed, draft: Draft) -> Next:
 def _prepare_attempt(observed: Observed, draft: Draft) -> Next:
     draft.remove_condition(ConditionType.PUBLISHED)  # what it said of a result may have changed
     status = draft.status
-    if status.next_attempt_at is not None and status.next_attempt_at > observed.now:
-        return Next(requeue_seconds=(status.next_attempt_at - observed.now).total_seconds())
+    generation = observed.backfill.metadata.generation
+    wait = seconds_until_attempt(status, generation, observed.now)
+    if wait:
+        return Next(requeue_seconds=wait)
     number = next_attempt_number(status.attempts)
     if observed.obstacles:
         return obstructed(observed, draft, _RUNNING, f"Attempt {number}")

@@ -6,7 +6,7 @@ from backfill.api.status import OutputStatus
 from backfill.controller.decisions.actions import CancelJob, Next
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed
-from backfill.controller.decisions.open_result_messages import left_out
+from backfill.controller.decisions.open_result_messages import left_out, nothing, null_columns
 from backfill.controller.decisions.publishing import reason_of
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.kinds.settle import SettleJob, SettleResult, Totals
@@ -19,33 +19,40 @@ def settle(observed: Observed, draft: Draft) -> Next:
     """Counts the staged rows with a job, and records them."""
     draft.condition(_RUNNING, "True", Reason.REPLAYING, "all steps committed; counting staged rows")
     draft.remove_condition(ConditionType.PUBLISHED)  # set by a failure before this retry
-    counted = work(observed, draft, SettleJob(staged_outputs(observed.backfill)), _RUNNING)
+    job = SettleJob(staged_outputs(observed.backfill), observed.backfill.spec.window)
+    counted = work(observed, draft, job, _RUNNING)
     if isinstance(counted, Next):
         return counted
-    if counted.phase == "Failed":
+    found, names = counted.result, {output.name for output in draft.status.outputs}
+    if not isinstance(found, SettleResult) or not names <= found.totals.keys():
+        why = counted.error or "the job did not count every output"
         draft.fail(
             ConditionType.PUBLISHED,
             reason_of(counted.error),
-            f"the staged result cannot be read: {counted.error}",
+            f"the staged result cannot be read: {why}",
         )
         return Next(actions=(CancelJob(),), at_rest=True)
-    _record(draft, counted.result, observed.backfill.spec.window)
+    _record(draft, found, observed.backfill.spec.window)
     return Next(requeue_seconds=0)
 
 
-def _record(draft: Draft, result: object, window: Window) -> None:
+def _record(draft: Draft, result: SettleResult, window: Window) -> None:
     """Records the staged rows, and what is missing from them.
 
     A person who approves the result must know that before it is published.
     """
-    if not isinstance(result, SettleResult):
-        raise TypeError(f"a settle job returned {type(result).__name__}")
     draft.set(
         outputs=tuple(
             _counted(output, result.totals[output.name]) for output in draft.status.outputs
         )
     )
-    missing = (left_out(output, window) for output in draft.status.outputs)
+    missing = [left_out(output, window) for output in draft.status.outputs]
+    missing.append(nothing(draft.status))
+    missing += [
+        null_columns(output, output.null_columns)
+        for output in draft.status.outputs
+        if output.null_columns
+    ]
     message = f"all steps are committed: {draft.status.progress.steps:,}"
     left = f"files of failed tasks remain: {result.left_behind}" if result.left_behind else ""
     draft.condition(
@@ -62,5 +69,8 @@ def _counted(output: OutputStatus, totals: Totals) -> OutputStatus:
         "rows": totals.rows,
         "rows_outside_window": totals.rows_outside_window,
         "staged_snapshot_id": totals.snapshot_id,
+        # what is published has replaced its rows, and is itself what production has
+        "losses": totals.losses or output.losses,
+        "null_columns": totals.null_columns or output.null_columns,
     }
     return output.model_copy(update=fields)

@@ -33,6 +33,7 @@ class StatusChange(TypedDict, total=False):
     spec_digest: str
     plan_id: str | None
     plan_digest: str
+    application_digest: str
     workspace: str | None
     tagged_tables: tuple[str, ...]
     started_at: datetime | None

@@ -54,6 +54,8 @@ class JobState:
     """Last progress of a plan job."""
     waits_for: str = ""
     """What a running job waits for, in words: its turn, or a pod that does not start."""
+    blocked: bool = False
+    """Whether it waits until a person does something."""
     result: object = None
     """Result of a job that is done."""
     error: Exception | None = None

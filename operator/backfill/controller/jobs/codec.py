@@ -178,7 +178,10 @@ def _some(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
     return (
         *texts,
         Problem(
-            "", f"and {len(more):,} more problems", may_pass=all(each.may_pass for each in more)
+            "",
+            f"and {len(more):,} more problems",
+            may_pass=all(each.may_pass for each in more),
+            unavailable=all(each.unavailable for each in more),
         ),
     )
 

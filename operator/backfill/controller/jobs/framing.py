@@ -18,6 +18,8 @@ _MOST_COLLECTIONS: Final = 500_000
 """Most lists and objects in a message.
 An empty one takes two characters, and fifty bytes of memory.
 """
+_MOST_VALUES: Final = 2_000_000
+"""Most values in a message. A number takes two characters, and forty bytes of memory."""
 _LENGTH = struct.Struct("!I")
 _PIECE = 2**18
 _SEND_SECONDS = 60.0
@@ -83,6 +85,8 @@ class Frames:
         del self._arrived[:end]
         if content.count(b"[") + content.count(b"{") > _MOST_COLLECTIONS:
             raise FrameError(f"a message of more than {_MOST_COLLECTIONS:,} lists and objects")
+        if content.count(b",") > _MOST_VALUES:
+            raise FrameError(f"a message of more than {_MOST_VALUES:,} values")
         try:
             message = read_json_text(content)
         except ValueError as error:

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from backfill.api.catalog_properties import GivenCatalog
-from backfill.api.errors import BackfillError
+from backfill.api.errors import BackfillError, ServerUnavailable
 from backfill.api.redaction import Redactor, redactor
 from backfill.controller.jobs.any_job import Job, OnProgress
 from backfill.controller.jobs.codec import job_of, message_parts
 from backfill.controller.jobs.framing import Frames
 from backfill.controller.jobs.isolation import confine_to_files, keep_memory_private
 from backfill.controller.jobs.job_messages import Message, redacted
-from backfill.iceberg.library_errors import reason, trace
+from backfill.iceberg.library_errors import reason, says_later, trace
 
 RESERVED_BYTES: Final = 256 * 2**20
 """Addresses that allocators and threads reserve and may never use: 90 MiB in a job with the
@@ -74,6 +74,8 @@ def do(job: Job, on_progress: OnProgress) -> Message:
         return Message("OutOfMemory")
     except Exception as error:
         _print_trace(error)
+        if says_later(error):
+            return Message("Failed", error=ServerUnavailable(reason(error)))
         return Message("Broken", cause=f"{type(error).__name__}: {reason(error)}")
 
 

@@ -21,6 +21,7 @@ from backfill.api.spark_application import Application
 from backfill.controller.driver import DriverState, Launch, driver_settings
 from backfill.controller.local.java import find_java
 from backfill.controller.local.local_spark_conf import local_conf, local_variables
+from backfill.controller.local.model_files import damaged
 from backfill.controller.local.processes import ProcessInfo, group_members, kill_group, process
 from backfill.protocol.atomic_files import replace_file
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE, DriverSettings
@@ -157,11 +158,13 @@ class LocalBackend:
     def _driver(self, attempt: int) -> ProcessInfo | None:
         """The process of an attempt's driver, running or not."""
         if attempt not in self._drivers:
+            path = self._directory(attempt) / _IDENTITY
             try:
-                who = json.loads((self._directory(attempt) / _IDENTITY).read_bytes())
+                self._drivers[attempt] = ProcessInfo(**json.loads(path.read_bytes()))
             except FileNotFoundError:
                 return None
-            self._drivers[attempt] = ProcessInfo(**who)
+            except (ValueError, TypeError) as error:
+                raise damaged(path, str(error)) from error
         return self._drivers[attempt]
 
     def _settings(self, launch: Launch, temporary: Path) -> DriverSettings:
@@ -170,7 +173,6 @@ class LocalBackend:
         return driver_settings(
             launch,
             channel=str(self._channel),
-            scratch=str(temporary / "scratch"),
             main_file=self._application.main_application_file,
             arguments=self._application.arguments,
             spark_conf=conf.enforced,

@@ -10,13 +10,18 @@ from backfill.controller.jobs.any_job import Job, JobState
 from backfill.controller.jobs.job_messages import failed, with_message
 from backfill.controller.jobs.process import ChildProcess, JobProcess, ProcessDied
 
+_SHOWN_LINES = 20
+
 
 class Worker:
     """Runs one job at a time. The process is started for the first job and kept for later ones."""
 
-    def __init__(self, log: Path):
-        """``log`` is the file for what the process prints, which must not disturb the screen."""
+    def __init__(self, log: Path, *, kept: bool = True):
+        """``log`` is the file for what the process prints, which must not disturb the screen. If it
+        is not ``kept``, errors have the end of it.
+        """
         self._log = log
+        self._kept = kept
         self._process: JobProcess | None = None
         self._state: JobState | None = None
 
@@ -66,9 +71,15 @@ class Worker:
             return True
         if message is None:
             return False
-        self._state = with_message(self._state, message, str(self._log))
+        self._state = with_message(self._state, message, self._details())
         return True
 
     def _fail(self, state: JobState, death: ProcessDied) -> None:
         self.close()
-        self._state = failed(state, BackfillError(f"{death}; see {self._log}"))
+        self._state = failed(state, BackfillError(f"{death}; see {self._details()}"))
+
+    def _details(self) -> str:
+        if self._kept or not self._log.exists():
+            return str(self._log)
+        lines = self._log.read_text(errors="replace").splitlines()[-_SHOWN_LINES:]
+        return "\n".join(["what the process printed:", *lines])

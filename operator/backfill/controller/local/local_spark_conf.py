@@ -20,13 +20,6 @@ _ONLY_IN_PRODUCTION = re.compile(
 _LOCAL_MASTER = re.compile(r"local(?:\[(\*|\d+)(?:,\d+)?\])?")
 _MEBIBYTE = 2**20
 _MEMORY, _JAVA_OPTIONS = "spark.driver.memory", "spark.driver.extraJavaOptions"
-_FILE_MANAGER = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
-"""Spark's default runs a program of the operating system
-for every file that it renames on a local disk.
-"""
-
 _CLASSES = Path(sys.prefix, "spark-classes.jsa")
 """An archive of Spark's classes, which ``make demo`` and ``make test`` make: with one, Java loads
 them in half the time. Java ignores one of another version or of other jars.
@@ -71,7 +64,6 @@ def local_conf(
         "spark.ui.enabled": "false",
         _MEMORY: f"{_quarter_of_memory() // _MEBIBYTE}m",
         _JAVA_OPTIONS: _java_options(little),
-        "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
     }
     defaults |= {
         key: value

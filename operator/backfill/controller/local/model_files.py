@@ -3,7 +3,10 @@
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from pydantic import ValidationError
+
 from backfill.api.base import Model
+from backfill.api.errors import BackfillError
 
 M = TypeVar("M", bound=Model)
 Version = tuple[int, int, int] | None
@@ -17,6 +20,27 @@ def version_of(path: Path) -> Version:
     except FileNotFoundError:
         return None
     return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+def read_model(path: Path, model: type[M]) -> M:
+    """The model in a file.
+
+    Raises:
+        BackfillError: the file is damaged, or was written by another version.
+        OSError: it cannot be read.
+    """
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise damaged(path, error.errors()[0]["msg"]) from error
+
+
+def damaged(path: Path, why: str) -> BackfillError:
+    """The error for a file of the state directory that cannot be read."""
+    return BackfillError(
+        f"{path} is damaged, or was written by another version: {why}; restore it from a backup, or"
+        f" remove the Backfill's directory in the state directory and run it again"
+    )
 
 
 class CachedModel(Generic[M]):

@@ -31,6 +31,7 @@ class StoredPlans:
                 ) from error
         return self._header
 
-    def keep(self, backfill: Backfill, header: PlanHeader) -> None:
+    def keep(self, backfill: Backfill, header: PlanHeader) -> str:
         """Does nothing: planning has written the header to the workspace."""
         self._header = header
+        return ""

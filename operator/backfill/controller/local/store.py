@@ -24,7 +24,13 @@ from backfill.api.errors import BackfillError
 from backfill.api.spark_application import Application
 from backfill.api.spec import BackfillSpec
 from backfill.api.status import BackfillStatus, DecisionStatus, Verdict
-from backfill.controller.local.model_files import CachedModel, Version, version_of
+from backfill.controller.local.model_files import (
+    CachedModel,
+    Version,
+    damaged,
+    read_model,
+    version_of,
+)
 from backfill.planning.workspace import Workspace
 from backfill.protocol.atomic_files import replace_file
 
@@ -74,10 +80,7 @@ class LocalStore:
         try:
             return self._resource.read()
         except ValidationError as error:
-            path = self.directory / _RESOURCE
-            raise BackfillError(
-                f"{path} cannot be read by this version: {error.errors()[0]['msg']}"
-            ) from error
+            raise damaged(self.directory / _RESOURCE, error.errors()[0]["msg"]) from error
 
     def writers_of(self, tables: Set[str]) -> Iterator[Backfill]:
         """Other readable Backfills of the state directory
@@ -93,7 +96,7 @@ class LocalStore:
 
     def application(self) -> Application:
         """The application as it was when the Backfill was created."""
-        return Application.model_validate_json((self.directory / _APPLICATION).read_bytes())
+        return read_model(self.directory / _APPLICATION, Application)
 
     def create(self, backfill: Backfill, application: Application) -> None:
         """Stores a new resource.
@@ -147,9 +150,7 @@ class LocalStore:
             _name_of(status.result, Verdict.UNDO, next_undo(status)),
         )
         paths = (self.directory / f"{name}.json" for name in names)
-        return tuple(
-            DecisionStatus.model_validate_json(path.read_bytes()) for path in paths if path.exists()
-        )
+        return tuple(read_model(path, DecisionStatus) for path in paths if path.exists())
 
     def request_deletion(self) -> None:
         """Marks the resource for deletion; the controller then

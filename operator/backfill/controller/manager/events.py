@@ -72,6 +72,8 @@ _TOLD: Final[dict[tuple[ConditionType, Reason], tuple[EventType, str]]] = {
     (ConditionType.HANDED_OVER, Reason.LIVE): ("Normal", "HandedOver"),
     (ConditionType.PLANNED, Reason.INVALID_INPUT): ("Warning", "InvalidInput"),
     (ConditionType.PLANNED, Reason.TRYING_AGAIN): ("Warning", "TryingAgain"),
+    (ConditionType.PLANNED, Reason.JOB_POD_BLOCKED): ("Warning", "JobPodBlocked"),
+    (ConditionType.RUNNING, Reason.JOB_POD_BLOCKED): ("Warning", "JobPodBlocked"),
     (ConditionType.RUNNING, Reason.INVALID_INPUT): ("Warning", "InvalidInput"),
     (ConditionType.RUNNING, Reason.TRYING_AGAIN): ("Warning", "TryingAgain"),
     (ConditionType.PUBLISHED, Reason.TRYING_AGAIN): ("Warning", "TryingAgain"),

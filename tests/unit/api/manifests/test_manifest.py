@@ -1,6 +1,8 @@
 """Reading a manifest file, and saying everything that is wrong with it at once."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,13 @@ import yaml
 
 from backfill.api.errors import InvalidManifest
 from backfill.api.manifests.backfill_manifest import load_manifests
+from backfill.api.manifests.documents import read_documents
 from backfill.api.output import PublishMode
 from backfill.api.quantities import format_time
 from cases import cases
 from manifests import APPLICATION, BACKFILL, changed, spec_with
 from repository import ROOT
+from waiting import PATIENCE_SECONDS
 
 
 def problems(source: Path | str, *, require_application: bool = False) -> list[str]:
@@ -133,7 +137,7 @@ def test_a_status_in_the_file_is_not_taken_for_the_truth() -> None:
         "control characters": ("a: \x01", "special characters are not allowed"),
         "not a number": ("a: .nan", "use only the types that JSON has"),
         "bytes": ("a: !!binary aGk=", "use only the types that JSON has"),
-        "a list within itself": ("&a [*a]", "Circular reference"),
+        "a list within itself": ("&a [*a]", "too large or nested too deeply"),
         "a Python object": ("a: !!python/object:os.system {}", "could not determine a constructor"),
         "a kind in lower case": ("kind: backfill", "only backfill; did you mean Backfill?"),
         "another kind": (
@@ -443,3 +447,49 @@ def test_a_margin_that_is_no_duration_is_not_taken_for_missing() -> None:
         'spec.handOff.startingTimestampMargin: "P1D" is not a duration; write it as 30s, 15m, 2h,'
         " 1d or 1h30m"
     ]
+
+
+_ALIASES = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))
+BOMBS = {
+    "aliases of aliases": f"a0: &a0 [0, 0, 0, 0]\n{_ALIASES}",
+    "a list of itself": "a: &a [*a]\n",
+    "many values": f"a: [{'0,' * 1_000_000}0]\n",
+    "JSON of many values": f'{{"a": [{"0," * 1_000_000}0]}}',
+    "many levels": f"a: {'[' * 5_000}{']' * 5_000}\n",
+    "a number in base 60": f"a: 1{':1' * 100_000}\n",
+    "many characters": f"a: {'x' * 5_000_000}\n",
+}
+_READS_BOMB = """
+import resource, sys
+from pathlib import Path
+from backfill.api.errors import InvalidManifest
+from backfill.api.manifests.documents import read_documents
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    read_documents(sys.stdin.read(), "july.yaml")
+except InvalidManifest as error:
+    print(str(error).splitlines()[0])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_manifest_of_little_text_does_not_fill_the_memory_of_who_checks_it(bomb: str) -> None:
+    """As that of a pull request, which a pipeline checks."""
+    read = subprocess.run(
+        [sys.executable, "-c", _READS_BOMB],
+        input=BOMBS[bomb],
+        text=True,
+        capture_output=True,
+        check=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    said, kilobytes = read.stdout.splitlines()
+    assert said.startswith("july.yaml: is too large or nested too deeply")
+    assert int(kilobytes) < 200 * 1024
+
+
+def test_anchors_of_a_manifest_may_be_used() -> None:
+    (document,) = read_documents("driver: &pod {cores: 1}\nexecutor: *pod\n", "app.yaml")
+    assert document == {"driver": {"cores": 1}, "executor": {"cores": 1}}

@@ -50,15 +50,9 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
         {**HANDED_OVER, "execution": "Batch"},
         ['spec.execution: "Batch" keeps no state, but handOff hands over state'],
     ),
-    "a hand-off to unknown offsets of an unknown topic": (
-        {
-            **{place: value for place, value in HANDED_OVER.items() if place != "sources.1.live"},
-            "sources.1.kafka": {"partitionColumn": "p"},
-        },
-        [
-            "spec.sources[1].kafka.offsetColumn: is missing; handOff requires it",
-            "spec.sources[1].live: is missing; handOff requires it",
-        ],
+    "a hand-off to unknown offsets": (
+        {**HANDED_OVER, "sources.1.kafka": {"partitionColumn": "p"}},
+        ["spec.sources[1].kafka.offsetColumn: is missing; handOff requires it"],
     ),
     "a hand-off by time without a margin": (
         {**HANDED_OVER, "handOff": {"to": "Live", "startingTimestampMargin": "0s"}},

@@ -124,6 +124,7 @@ def test_labels_by_which_other_tools_find_what_they_manage_are_left_out() -> Non
         "team",
         "kueue.x-k8s.io/queue-name",
         "app.kubernetes.io/managed-by",
+        "backfill.dev/application",
         "backfill.dev/backfill",
         "backfill.dev/attempt",
     }

@@ -244,15 +244,3 @@ def test_a_failure_ends_the_wait_and_says_nothing_of_rows_any_more() -> None:
     decision = waiting.decide(job_state(again, "Failed", error=gone))
     assert said(decision, ConditionType.SUCCEEDED)[1] == Reason.INVALID_INPUT
     assert find_condition(decision.status.conditions, ConditionType.INPUT_COMPLETE) is None
-
-
-def test_rows_that_are_missing_and_doubled_are_reported_together() -> None:
-    waiting = Waiting()
-    job = started(waiting.decide(hours=2))
-    totals = HEADER.sources[0].model_copy(update={"input": LACKING})
-    header = HEADER.model_copy(update={"sources": (totals,)})
-    doubled = {"counts": Problem("spec.outputs[0]", "its rows are there already")}
-    decision = waiting.decide(job_state(job, "Done", result=PlanResult(header, (), doubled)))
-    assert "its rows are there already" in said(decision, ConditionType.PLANNED)[2]
-    assert "no rows from 3 to 4" in said(decision, ConditionType.PLANNED)[2]
-    assert said(decision, ConditionType.INPUT_COMPLETE)[1] == Reason.INPUT_INCOMPLETE

@@ -407,7 +407,13 @@ def test_failures_before_a_person_asked_again_do_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    "reason", [Reason.UNSUPPORTED_PROGRAM, Reason.BATCH_RESULTS_DIFFER, Reason.INVALID_INPUT]
+    "reason",
+    [
+        Reason.UNSUPPORTED_PROGRAM,
+        Reason.PROGRAM_FAILED,
+        Reason.BATCH_RESULTS_DIFFER,
+        Reason.INVALID_INPUT,
+    ],
 )
 def test_what_would_fail_again_is_not_tried_again(reason: Reason) -> None:
     report = reported("Failed", reason=reason.value, message="foreachBatch writes to JDBC")
@@ -545,7 +551,7 @@ def _publish_job(resource: Backfill) -> PublishJob:
 def test_after_the_last_step_the_result_is_counted() -> None:
     resource = backfill(_succeeded_attempt())
     assert decide(observed(resource)).next.actions == (
-        StartJob(SettleJob(staged_outputs(resource))),
+        StartJob(SettleJob(staged_outputs(resource), resource.spec.window)),
     )
 
 
@@ -554,7 +560,10 @@ def test_what_was_counted_is_recorded() -> None:
     result = SettleResult({"counts": Totals("backfill/january", rows=40, rows_outside_window=2)})
     decision = decide(
         observed(
-            resource, job=job_state(SettleJob(staged_outputs(resource)), "Done", result=result)
+            resource,
+            job=job_state(
+                SettleJob(staged_outputs(resource), resource.spec.window), "Done", result=result
+            ),
         )
     )
     assert (decision.status.outputs[0].rows, decision.status.outputs[0].rows_outside_window) == (
@@ -568,7 +577,7 @@ def test_files_of_failed_tasks_that_were_left_are_named() -> None:
     resource = backfill(_succeeded_attempt())
     totals = {"counts": Totals("backfill/january", rows=40, rows_outside_window=2)}
     state = job_state(
-        SettleJob(staged_outputs(resource)),
+        SettleJob(staged_outputs(resource), resource.spec.window),
         "Done",
         result=SettleResult(totals, "m0.avro cannot be read"),
     )
@@ -585,7 +594,9 @@ def test_a_result_that_can_not_be_read_fails() -> None:
         (BackfillError("no catalog"), Reason.PUBLISH_FAILED),
         (ResultLost("dropped"), Reason.RESULT_LOST),
     ):
-        state = job_state(SettleJob(staged_outputs(resource)), "Failed", error=error)
+        state = job_state(
+            SettleJob(staged_outputs(resource), resource.spec.window), "Failed", error=error
+        )
         assert stage(decide(observed(resource, job=state)), ConditionType.SUCCEEDED) == (
             "False",
             reason,

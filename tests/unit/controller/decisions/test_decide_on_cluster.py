@@ -552,7 +552,7 @@ WORK = [
     ),
     pytest.param(
         backfill(_all_committed()),
-        lambda it: SettleJob(staged_outputs(it)),
+        lambda it: SettleJob(staged_outputs(it), it.spec.window),
         ConditionType.RUNNING,
         id="counting",
     ),

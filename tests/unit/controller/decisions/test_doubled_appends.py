@@ -1,9 +1,9 @@
-"""An Append of rows that the table was given before: refused before anything runs, unless a person
-is to approve it.
+"""An Append to rows that another Backfill has published is refused before anything runs; whoever may
+replace or add to some is warned.
 """
 
 from backfill.api.conditions import ConditionType, Reason, find_condition, set_condition
-from backfill.api.errors import Problem
+from backfill.api.errors import BadInput, Problem
 from backfill.api.status import OutputStatus
 from backfill.controller.decisions.actions import Decision
 from backfill.controller.decisions.decide import decide
@@ -21,9 +21,7 @@ from situations import (
     with_condition,
 )
 
-DOUBLED = Problem(
-    "spec.outputs[0].publish", "lake.ops.counts already has these rows", "set approval: Manual"
-)
+OVERLAP = Problem("spec.outputs[0].publish", "lake.ops.counts already has rows of this window")
 UNKNOWN = "spec.outputs[0].publish: the history of lake.ops.counts begins at noon"
 
 
@@ -53,18 +51,18 @@ def _planned(**found: object) -> PlanResult:
     return PlanResult(HEADER, outputs, **found)  # type: ignore[arg-type]
 
 
-def test_rows_that_are_there_are_not_appended_again_by_itself() -> None:
-    decision = _decided("Automatic", _planned(doubled={"counts": DOUBLED}))
-    assert _said(decision, ConditionType.PLANNED) == ("False", Reason.INVALID_INPUT, [str(DOUBLED)])
+def test_rows_that_others_have_published_are_not_appended_to() -> None:
+    resource = backfill(outputs=_outputs("Manual"))
+    failed = job_state(plan_job(resource), "Failed", error=BadInput(OVERLAP))
+    decision = decide(observed(resource, job=failed))
+    assert _said(decision, ConditionType.PLANNED) == ("False", Reason.INVALID_INPUT, [str(OVERLAP)])
     assert (decision.status.plan_id, decision.next.at_rest) == (None, True)
 
 
-def test_with_an_approval_to_come_it_is_planned_and_said() -> None:
-    status, reason, lines = _said(
-        _decided("Manual", _planned(doubled={"counts": DOUBLED})), ConditionType.PLANNED
-    )
-    assert (status, reason) == ("True", Reason.PLAN_READY)
-    assert str(DOUBLED) in lines
+def test_naming_the_other_backfill_plans_once_more() -> None:
+    named = _outputs("Manual")
+    named[0]["publish"] = {"mode": "Append", "allowOverlap": ["morning"]}
+    assert plan_job(backfill(outputs=named)) != plan_job(backfill(outputs=_outputs("Manual")))
 
 
 def test_a_history_that_can_not_tell_is_a_warning() -> None:
@@ -75,10 +73,10 @@ def test_a_history_that_can_not_tell_is_a_warning() -> None:
     assert UNKNOWN in lines
 
 
-def test_whoever_is_to_approve_it_reads_that_it_is_the_second_time() -> None:
+def test_whoever_is_to_approve_an_overlap_reads_of_it() -> None:
     settled = planned(attempts=(attempt(outcome="Succeeded"),), committed=STEPS)
     settled = with_condition(settled, ConditionType.RUNNING, "False", Reason.ALL_STEPS_COMMITTED)
-    warned = f"4 steps\n{DOUBLED}\nspec.outputs[9].publish: of another output"
+    warned = f"4 steps\n{OVERLAP}\nspec.outputs[9].publish: of another output"
     conditions = set_condition(
         settled.conditions, ConditionType.PLANNED, "True", Reason.PLAN_READY, warned, NOW, 1
     )
@@ -91,5 +89,5 @@ def test_whoever_is_to_approve_it_reads_that_it_is_the_second_time() -> None:
     )
     status, reason, lines = _said(waiting, ConditionType.PUBLISHED)
     assert (status, reason) == ("Unknown", Reason.WAITING_FOR_APPROVAL)
-    assert str(DOUBLED) in lines
+    assert str(OVERLAP) in lines
     assert not any("of another output" in line for line in lines)

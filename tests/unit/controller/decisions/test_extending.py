@@ -110,10 +110,15 @@ def made(hand_off: dict[str, str], steps: int = STEPS) -> HandOffStatus:
     """What is recorded with a new plan."""
     new = resource(BackfillStatus(), "Prepare", handOff=hand_off)
     job = PlanJob.of(new, Workspace.of(new, "/work"), 1)
+    inputs = HEADER.inputs.model_copy(update={"live": True})
     changes = {
-        "inputs": HEADER.inputs.model_copy(update={"live": True}),
+        "plan_id": inputs.plan_id(),
+        "inputs": inputs,
         "step_starts_us": HEADER.step_starts_us[:steps],
         "step_ends_us": HEADER.step_ends_us[:steps],
+        "sources": tuple(
+            each.model_copy(update={"step_rows": each.step_rows[:steps]}) for each in HEADER.sources
+        ),
     }
     result = PlanResult(HEADER.model_copy(update=changes), ())
     return handed(decide(observed(new, job=job_state(job, "Done", result=result))))

@@ -44,6 +44,12 @@ def output(**fields: Any) -> OutputStatus:
             {"execution": "Batch", "look_back_seconds": 1800.0, "look_ahead_seconds": 5400.0},
             "runs in Batch execution",
         ),
+        "a stream beyond the end": (
+            {"execution": "Streaming", "look_back_seconds": 0.0, "look_ahead_seconds": 7200.0},
+            "runs in Streaming execution; its results depend on rows up to 2h later, but"
+            " window.drain is only 1h30m: the last results may be incomplete or still open; set"
+            " window.drain to 2h to complete them",
+        ),
         "beyond both ends": (
             {"execution": "Batch", "look_back_seconds": 1801.0, "look_ahead_seconds": 5400.5},
             "runs in Batch execution; its results depend on rows up to 30m1s earlier, but"
@@ -56,6 +62,12 @@ def output(**fields: Any) -> OutputStatus:
 )
 def test_it_is_said_in_words(fields: dict[str, Any], expected: str) -> None:
     assert how_run(output(**fields), WINDOW) == expected
+
+
+def test_live_traffic_closes_the_last_results_without_a_drain() -> None:
+    window = Window(start=START, end="Live")
+    stream = output(execution="Streaming", look_back_seconds=0.0, look_ahead_seconds=7200.0)
+    assert how_run(stream, window) == "runs in Streaming execution"
 
 
 def test_it_is_recorded_and_said_while_the_run_reads() -> None:

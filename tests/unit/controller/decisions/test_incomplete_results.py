@@ -11,7 +11,7 @@ from backfill.api.approval import undecidable
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.spec import Window
-from backfill.api.status import BackfillStatus, OutputStatus, Progress, Verdict
+from backfill.api.status import BackfillStatus, OutputStatus, Progress, Verdict, WindowLosses
 from backfill.controller.decisions.actions import Decision, StartJob
 from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.open_result_messages import left_out
@@ -37,6 +37,7 @@ from situations import (
 
 OPEN = {"open_at_end": 7, "open_from": START + timedelta(hours=9), "needed_drain_seconds": 1800.0}
 COMPLETE = {"open_at_end": 0, "needed_drain_seconds": 0.0}
+ALL_REPLACED = WindowLosses(production_rows=40, result_rows=40)
 UNKNOWN = {"open_unknown": "the query keeps user-defined state"}
 
 
@@ -50,6 +51,7 @@ def output(mode: str = "Replace", *, name: str = "counts", **publish: str) -> di
 
 
 def settled(**found: Any) -> BackfillStatus:
+    found = {"losses": ALL_REPLACED, **found}
     status = planned(attempts=(attempt(outcome="Succeeded"),), committed=STEPS, output=found)
     return with_condition(status, ConditionType.RUNNING, "False", Reason.ALL_STEPS_COMMITTED)
 
@@ -197,7 +199,7 @@ def test_what_deletes_nothing_unseen_is_published(
 def test_outputs_that_are_complete_do_not_wait_for_the_others() -> None:
     outputs = (
         OutputStatus(name="a", table="lake.ops.a", **OPEN),
-        OutputStatus(name="b", table="lake.ops.b", **COMPLETE),
+        OutputStatus(name="b", table="lake.ops.b", losses=ALL_REPLACED, **COMPLETE),
     )
     status = settled().model_copy(update={"outputs": outputs})
     resource = backfill(status, outputs=[output(name="a"), output(name="b")])
@@ -211,7 +213,7 @@ def test_a_drain_that_was_long_enough_is_not_asked_for_once_more() -> None:
         ConditionType.PUBLISHED,
     )
     assert (
-        "they close only with events more than 30m after the window's end, which the sources do not have"
+        "they close only once every source has events more than 30m after the window's end"
         in message
     )
 
@@ -264,7 +266,10 @@ def test_what_is_missing_is_said_before_anything_is_published(
     result = SettleResult({"counts": Totals("backfill/january", rows=40, rows_outside_window=2)})
     decision = decide(
         observed(
-            resource, job=job_state(SettleJob(staged_outputs(resource)), "Done", result=result)
+            resource,
+            job=job_state(
+                SettleJob(staged_outputs(resource), resource.spec.window), "Done", result=result
+            ),
         )
     )
     assert words in said(decision, ConditionType.RUNNING)[1]
@@ -287,11 +292,11 @@ def test_what_is_missing_is_said_before_anything_is_published(
         ),
         (
             OPEN | {"needed_drain_seconds": 0.0},
-            "they close only with events more than 0s after the window's end, which the sources do not have",
+            "they close only once every source has events more than 0s after the window's end",
         ),
         (
             OPEN | {"needed_drain_seconds": 1799.0},
-            "they close only with events more than 29m59s after the window's end",
+            "they close only once every source has events more than 29m59s after the window's end",
         ),
         (
             OPEN | {"needed_drain_seconds": 1800.0},
@@ -310,6 +315,37 @@ def test_what_a_result_lacks_is_said_with_the_drain_that_helps(
     text = left_out(OutputStatus(name="counts", table="lake.ops.counts", **found), half_an_hour)
     assert words in text
     assert bool(text) == bool(words)
+
+
+@pytest.mark.parametrize(
+    ("other", "found"),
+    [
+        (COMPLETE, tuple(OPEN.values())),
+        (
+            {"open_at_end": 2, "open_from": START, "needed_drain_seconds": 60.0},
+            (9, START, 1800.0),
+        ),
+        ({"open_at_end": 2, "open_from": START}, (9, START, None)),
+        ({"open_unknown": "no column"}, (None, OPEN["open_from"], None)),
+    ],
+)
+def test_what_any_of_several_queries_left_open_is_missing_in_their_output(
+    other: dict[str, Any], found: tuple[Any, ...]
+) -> None:
+    for first, second in ((OPEN, other), (other, OPEN)):
+        queries = (
+            QueryProgress(name="q", output="counts", **first),
+            QueryProgress(name="r", output="counts", **second),
+        )
+        report = reported("Finished", committed=STEPS + 1, queries=queries)
+        decision = decide(running(driver=DriverState("Exited", 0), report=report))
+        (recorded,) = decision.status.outputs
+        assert (
+            recorded.open_at_end,
+            recorded.open_from,
+            recorded.needed_drain_seconds,
+        ) == found
+        assert recorded.open_unknown == other.get("open_unknown", "")
 
 
 def test_a_query_whose_function_writes_several_outputs_counts_once() -> None:

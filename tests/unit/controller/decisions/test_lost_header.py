@@ -22,7 +22,8 @@ LOST = "the header of plan 12 is lost"
 
 
 def lost(*, suspend: bool = False) -> Observed:
-    resource = backfill(planned(attempts=(attempt(),)), suspend=suspend)
+    status = planned(attempts=(attempt(),), plan_digest=HEADER.digest)
+    resource = backfill(status, suspend=suspend)
     return observed(resource, header=None, plan_error=LOST, policy=CLUSTER)
 
 
@@ -68,8 +69,20 @@ def test_where_the_workspace_has_lost_it_too_the_backfill_has_failed_and_says_so
     assert message == f"{LOST}; it is not in /work either; cancel this backfill and start over"
 
 
+@pytest.mark.hostile
+def test_a_header_that_was_changed_in_the_workspace_is_not_taken_for_the_one_that_was_planned() -> (
+    None
+):
+    """Or whoever deletes the ConfigMap and may write to the workspace chooses the steps."""
+    changed = HEADER.model_copy(update={"step_ends_us": HEADER.step_starts_us})
+    decision = decide(replace(lost(), job=job_state(JOB, "Done", result=changed)))
+    status, reason, message = told(decision, ConditionType.SUCCEEDED)
+    assert (status, reason) == ("False", Reason.PLANNING_FAILED)
+    assert "differs from the one that was planned" in message
+
+
 def put(workspace: Workspace, content: bytes) -> None:
-    plan_directory(workspace, HEADER.plan_id).write(HEADER_FILE, content)
+    plan_directory(workspace, HEADER.plan_id).write_sealed(HEADER_FILE, content)
 
 
 def test_the_job_finds_the_header_in_the_workspace(tmp_path: Path) -> None:
@@ -82,7 +95,7 @@ def test_the_job_finds_the_header_in_the_workspace(tmp_path: Path) -> None:
     ("content", "said"),
     [
         (None, "is not in .* either"),
-        (b"{", "it cannot be read from"),
+        (b"{", "plan.json cannot be used"),
         (
             json.dumps(HEADER.to_manifest() | {"planId": "0123456789abcdef"}).encode(),
             "but contains the inputs of plan",

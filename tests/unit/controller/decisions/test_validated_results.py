@@ -304,7 +304,7 @@ def test_only_what_is_not_published_is_compared(published: int | None) -> None:
     place = Workspace("/work")
     launch = Launch(2, backfill(status, outputs=[output()]), "p", place, place)
     settings = driver_settings(
-        launch, channel="/c", scratch="/s", main_file="app.py", arguments=(), spark_conf={}
+        launch, channel="/c", main_file="app.py", arguments=(), spark_conf={}
     )
     assert [each.validate_ is None for each in settings.outputs] == [published is not None]
 

@@ -45,6 +45,7 @@ SAYS = {
     "no JSON": "struct.pack('!I', 3) + b'{]}'",
     "deep JSON": "struct.pack('!I', 200000) + b'[' * 200000",
     "empty lists": "struct.pack('!I', 6000003) + b'[' + b'[],' * 2000000 + b'0]'",
+    "many numbers": "struct.pack('!I', 15000009) + b'{\"result\":[' + b'1000,' * 2999999 + b'1]}'",
     "no object": "struct.pack('!I', 2) + b'[]'",
     "another kind": "frame({'kind': 'Promoted', 'result': None, 'cause': ''})",
     "another result": "frame({'kind': 'Done', 'result': {'header': {}}, 'cause': ''})",

@@ -62,7 +62,6 @@ ENDS: list[tuple[Job, object]] = [
         PlanResult(
             HEADER,
             (),
-            {"counts": Problem("spec.outputs[0].publish", "is there", "set approval")},
             ("unknown",),
         ),
     ),
@@ -71,7 +70,7 @@ ENDS: list[tuple[Job, object]] = [
     (EXTEND, Extension(HEADER)),
     (EXTEND, Extension(reason="the tables have no newer rows")),
     (
-        SettleJob(STAGED),
+        SettleJob(STAGED, WINDOW),
         SettleResult({"counts": Totals("backfill/january", 5, 1), "none": Totals(None, 0, 0)}),
     ),
     (PublishJob(STAGED[0], WINDOW), PublishResult("counts", 2**62 + 3)),

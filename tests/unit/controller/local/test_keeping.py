@@ -120,7 +120,7 @@ def test_wanting_a_failed_backfill_again_is_a_new_generation(store: LocalStore) 
 
 def test_a_damaged_resource_is_said_to_be_so(store: LocalStore) -> None:
     (store.directory / "backfill.json").write_text("{")
-    with pytest.raises(BackfillError, match=r"backfill\.json cannot be read"):
+    with pytest.raises(BackfillError, match=r"backfill\.json is damaged"):
         again(store).load()
 
 

@@ -36,7 +36,7 @@ def test_a_run_commits_every_step_once_and_tells_the_result_on_the_last_line(
     assert document["sources"][0]["watermark"] == f"2024-01-01T{HOURS:02}:00:00Z"
     assert {condition["type"]: condition["status"] for condition in document["conditions"]} == {
         "Planned": "True",
-        "InputComplete": "True",
+        "InputComplete": "Unknown",  # no row from after the window has arrived
         "Running": "False",
         "Published": "False",
         "Succeeded": "True",
@@ -85,6 +85,7 @@ def test_a_program_that_can_not_be_redirected_is_bad_input(runs: LocalRuns) -> N
     ended = runs.run(unsupported=True)
     assert ended.status == 2
     assert "error: foreachBatch cannot be redirected" in ended.err
+    assert "correct the manifest or the program, and run the file again" in ended.err
     assert len(runs.backfill.status.attempts) == 1
 
 
@@ -236,3 +237,30 @@ def _driver_is_gone(runs: LocalRuns) -> Callable[[], bool]:
     group = json.loads((runs.store.attempts / "1" / "driver.json").read_bytes())["group"]
     assert group_members(group)
     return lambda: group_members(group) == []
+
+
+def test_a_mistake_that_is_noticed_before_anything_was_read_is_corrected_in_the_file(
+    runs: LocalRuns,
+) -> None:
+    """Or a typo in the topic of a source means to cancel, and to start over."""
+    runs.write(sources=[{"name": "clicks", "table": "lake.raw.clicks", "timestampColumn": "at"}])
+    refused = runs.run(unsupported=True, about="spec.sources: ")
+    assert refused.status == 2
+    assert "correct the manifest or the program, and run the file again" in refused.err
+    assert runs.backfill.status.plan_id is None
+    runs.write(["--corrected"])  # another program, and both sources
+    ended = runs.run("--output", "json")
+    assert ended.status == 0, ended.err
+    assert [source["name"] for source in ended.document["sources"]] == ["clicks", "views"]
+    assert [attempt.outcome for attempt in runs.backfill.status.attempts] == [
+        "Failed",
+        "Succeeded",
+    ]
+    runs.assert_every_step_was_committed_once_and_in_order()
+
+
+def test_what_was_read_keeps_the_file_as_it_is(runs: LocalRuns) -> None:
+    runs.run(crash_always_at=3)
+    runs.write(sources=[{"name": "clicks", "table": "lake.raw.clicks", "timestampColumn": "at"}])
+    ended = runs.run()
+    assert (ended.status, "is already planned" in ended.err) == (2, True), ended.err

@@ -2,8 +2,6 @@
 ConfigMap, and in a JobReport.
 """
 
-from typing import Any
-
 from pydantic import TypeAdapter, ValidationError
 
 from backfill.api.errors import BackfillError
@@ -19,7 +17,7 @@ from backfill.controller.jobs.codec import (
     readable,
 )
 from backfill.controller.jobs.job_messages import Message
-from backfill.kube.packed_json import packed, unpacked
+from backfill.kube.packed_json import packed, read_packed
 from backfill.planning.planning_progress import PlanningProgress
 
 _PROGRESS: TypeAdapter[PlanningProgress] = TypeAdapter(PlanningProgress)
@@ -41,7 +39,7 @@ def decode_job(content: bytes) -> Job:
     Raises:
         BackfillError: this version knows no such job.
     """
-    return job_of(_unpacked(content))
+    return readable(lambda: read_packed(content, lambda text: job_of(read_json_text(text))))
 
 
 def encode_end(job: Job, message: Message) -> bytes:
@@ -55,7 +53,7 @@ def decode_end(job: Job, content: bytes) -> Message:
     Raises:
         BackfillError: the content is not well formed, or does not say that.
     """
-    end = message_of(job, _unpacked(content))
+    end = readable(lambda: read_packed(content, lambda text: message_of(job, read_json_text(text))))
     if end.kind == "Progress":
         raise BackfillError("incompatible job format: operator and image versions differ")
     return end
@@ -74,7 +72,3 @@ def decode_progress(text: str) -> PlanningProgress | None:
         return _PROGRESS.validate_json(text)
     except ValidationError:
         return None
-
-
-def _unpacked(content: bytes) -> Any:
-    return readable(lambda: read_json_text(unpacked(content)))

@@ -33,6 +33,7 @@ from backfill.controller.jobs.job_messages import Message, redacted
 from backfill.controller.jobs.process_main import do
 from backfill.iceberg.catalogs import work_in_time
 from backfill.kube.client import Cluster
+from backfill.kube.packed_json import MOST_VALUES, is_readable
 from backfill.kube.request_errors import ClusterError
 from backfill.kube.resources import JOB_REPORT
 from backfill.planning.planning_progress import PlanningProgress
@@ -104,10 +105,10 @@ class _Desk:
     def hand_in(self, job: Job, end: Message) -> None:
         """Records how the job has ended."""
         content = encode_end(job, end)
-        if len(content) > MOST_RESULT_BYTES:
+        if len(content) > MOST_RESULT_BYTES or not is_readable(content):
             text = (
-                f"the compressed result has {len(content):,} bytes, more than the"
-                f" {MOST_RESULT_BYTES:,} that can be returned"
+                f"the result has {len(content):,} bytes compressed; at most {MOST_RESULT_BYTES:,}"
+                f" bytes with {MOST_VALUES:,} values can be returned"
             )
             fix = "raise maxMisalignment or planning.targetStepBytes for fewer steps"
             content = encode_end(

@@ -35,6 +35,7 @@ from backfill.controller.cluster.job_pods.pod_manifests import (
     result_of,
 )
 from backfill.controller.cluster.plan_config_map import application_of
+from backfill.controller.decisions.pending_driver import wait_of
 from backfill.controller.driver import DriverState
 from backfill.controller.jobs.any_job import Job, JobState, job_kind
 from backfill.controller.jobs.job_messages import LOG_LINES, failed, log_text, with_message
@@ -281,13 +282,15 @@ class PodJobs:
             # a quota may be full for hours, and then have room without a change here
             self._again(_LOOK_SECONDS)
             return replace(
-                state, waits_for=f"its pod to be admitted: {error}; {advice(str(error))}"
+                state,
+                waits_for=f"its pod to be admitted: {error}; {advice(str(error))}",
+                blocked=True,
             )
         finally:
             self._shared.places.leave(pod)
         run.note_pod(backfill)
         self._again(self._shared.start_seconds)
-        return replace(state, waits_for="its pod")
+        return replace(state, waits_for="its pod", blocked=False)
 
     def _admitted(self, pod: Manifest) -> Manifest:
         """The pod as admission accepts it.
@@ -344,9 +347,10 @@ class PodJobs:
                     f"pod {pod[1]} did not start within {self._shared.start_seconds:.0f} s: {cause}"
                 )
             self._again(left)
-            return replace(state, waits_for=f"pod {pod[1]} ({cause})")
+            blocked = wait_of(seen.reason).needs_person
+            return replace(state, waits_for=f"pod {pod[1]} ({cause})", blocked=blocked)
         progress = decode_progress(progress_of(self._shared.reports.get(*pod)))
-        return replace(state, waits_for="", progress=progress or state.progress)
+        return replace(state, waits_for="", blocked=False, progress=progress or state.progress)
 
     def _end(self, pod: Key, state: JobState) -> JobState | None:
         """How the job has ended; None if that is not recorded."""

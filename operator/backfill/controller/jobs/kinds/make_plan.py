@@ -1,13 +1,14 @@
 """Planning: checks the outputs, and makes the plan."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Self
 
 from backfill.api.backfill import Backfill
 from backfill.api.base import Checked
-from backfill.api.errors import BadInput, InputAwaited, Problem
+from backfill.api.errors import BadInput, InputAwaited
 from backfill.api.output import Publish
+from backfill.api.source import Live
 from backfill.api.spec import BackfillSpec
 from backfill.api.status import OutputStatus
 from backfill.controller.jobs.any_job import OnProgress
@@ -21,25 +22,8 @@ class PlanResult:
 
     header: PlanHeader
     outputs: Checked[OutputStatus]
-    doubled: dict[str, Problem] = field(default_factory=dict)
-    """By output, the problem of an Append whose rows the table already has from another Backfill:
-    it requires approval.
-    """
     warnings: Checked[str] = ()
-    """Warnings about the outputs."""
-
-    def refused(self, spec: BackfillSpec) -> tuple[Problem, ...]:
-        """Problems of outputs that are published without approval."""
-        automatic = (output.name for output in spec.outputs if not output.needs_approval)
-        return tuple(self.doubled[name] for name in automatic if name in self.doubled)
-
-    def to_approve(self, spec: BackfillSpec) -> tuple[str, ...]:
-        """What a person must know before approving."""
-        refused = self.refused(spec)
-        return (
-            *(str(problem) for problem in self.doubled.values() if problem not in refused),
-            *self.warnings,
-        )
+    """Warnings about outputs and data files, which a person must know before approving."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +81,9 @@ class PlanJob:
             BadInput: the tables do not allow the plan.
         """
         from backfill.outputs.cleanup import discard_earlier
+        from backfill.outputs.earlier_publications import check_overlaps
         from backfill.outputs.output_tables import check_outputs
         from backfill.outputs.publication import output_state
-        from backfill.outputs.repeated_appends import doubled_appends
         from backfill.outputs.result_names import Result
         from backfill.planning import workspace_owner
         from backfill.planning.planner import (
@@ -119,6 +103,10 @@ class PlanJob:
         problems = check_outputs(
             outputs, results, self.spec.window, self.spec.sources, self.workspace.uri
         )
+        # of a Backfill that has run, a plan can still be shown
+        own = (self.namespace, self.name) if self.dry_run else None
+        overlaps = check_overlaps(outputs, self.spec.window, own)
+        problems += overlaps.refused
         try:
             header = make_plan(
                 self.spec,
@@ -127,17 +115,15 @@ class PlanJob:
                 on_progress=on_progress,
                 awaits_input=self.awaits_input,
             )
-            verify_files(header, self.workspace)
+            warnings = (*overlaps.warnings, *verify_files(header, self.workspace))
         except BadInput as error:
             if isinstance(error, InputAwaited) and not problems:
                 raise
             raise BadInput([*error.problems, *problems]) from error
         if problems:
             raise BadInput(problems)
-        planned = [replace(result, plan_id=header.plan_id) for result in results]
-        doubled, warnings = doubled_appends(outputs, planned, self.spec.window)
         if self.dry_run:
-            return PlanResult(header, (), doubled, warnings)
+            return PlanResult(header, (), warnings)
         tagged_by = owner_of(self.namespace, self.name, self.kept_in)
         protect_snapshots(self.spec, header, tagged_by)
         for output, result in zip(outputs, results, strict=True):
@@ -150,7 +136,7 @@ class PlanJob:
             OutputStatus(name=output.name, table=output.table, base_snapshot_id=base)
             for output, base in zip(outputs, bases, strict=True)
         )
-        return PlanResult(header, tuple(statuses), doubled, warnings)
+        return PlanResult(header, tuple(statuses), warnings)
 
 
 _PLANNED_FROM = frozenset(
@@ -170,7 +156,9 @@ _PLANNED_FROM = frozenset(
 
 
 def _to_publish(publish: Publish) -> Publish:
-    return Publish(mode=publish.mode, location=publish.location)
+    return Publish(
+        mode=publish.mode, location=publish.location, allow_overlap=publish.allow_overlap
+    )
 
 
 def to_plan(spec: BackfillSpec) -> BackfillSpec:
@@ -182,7 +170,7 @@ def to_plan(spec: BackfillSpec) -> BackfillSpec:
     }
     fields["wait_for_input"] = timedelta()  # its default is a text until it is validated
     fields["sources"] = tuple(
-        source.model_copy(update={"live": None, "allow_incomplete": False})
+        source.model_copy(update={"live": Live(), "allow_incomplete": False})
         for source in spec.sources
     )
     fields["outputs"] = tuple(

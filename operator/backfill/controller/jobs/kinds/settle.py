@@ -1,8 +1,11 @@
-"""After the last step: counts the staged rows."""
+"""After the last step: counts the staged rows, and those of production that they replace."""
 
 from dataclasses import dataclass
 
 from backfill.api.errors import BackfillError
+from backfill.api.output import PublishMode
+from backfill.api.spec import Window
+from backfill.api.status import NullColumns, WindowLosses
 from backfill.controller.jobs.any_job import OnProgress
 from backfill.controller.jobs.staged_outputs import StagedOutput
 
@@ -16,6 +19,13 @@ class Totals:
     rows_outside_window: int
     snapshot_id: int | None = None
     """The branch's snapshot; None if there is no branch."""
+    losses: WindowLosses | None = None
+    """What publishing would remove without replacement; None unless it replaces rows, and once it
+    has.
+    """
+    null_columns: NullColumns = ()
+    """Columns that are null in every row, unlike in production; empty once the result is published.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +39,12 @@ class SettleResult:
 
 @dataclass(frozen=True, slots=True)
 class SettleJob:
-    """Counts the staged rows and removes the files of failed tasks."""
+    """Counts the staged rows, and the rows of production that they replace, and removes the files
+    of failed tasks.
+    """
 
     staged: tuple[StagedOutput, ...]
+    window: Window
 
     def run(self, on_progress: OnProgress) -> SettleResult:
         """Returns the totals of every output.
@@ -39,19 +52,34 @@ class SettleJob:
         Raises:
             ResultLost: an output has no staged result although all steps are committed.
         """
-        totals = {staged.output.name: _count(staged) for staged in self.staged}
+        totals = {staged.output.name: _count(staged, self.window) for staged in self.staged}
         left = (_remove_orphans(staged) for staged in self.staged)
         return SettleResult(totals, "\n".join(dict.fromkeys(filter(None, left))))
 
 
-def _count(staged: StagedOutput) -> Totals:
+def _count(staged: StagedOutput, window: Window) -> Totals:
+    from backfill.outputs.lost_rows import count_losses
+    from backfill.outputs.null_columns import staged_nulls
     from backfill.outputs.publication import output_state
     from backfill.outputs.staging import lost
 
     state = output_state(staged.output, staged.result)
-    if state.batch_id is None and state.published_snapshot_id is None:
+    if not state.staged and state.published_snapshot_id is None:
         raise lost(staged.output.table, staged.result)
-    return Totals(state.branch, state.rows, state.rows_outside_window, state.staged_snapshot_id)
+    losses: WindowLosses | None = None
+    null_columns: NullColumns = ()
+    if state.published_snapshot_id is None:
+        null_columns = staged_nulls(staged.output, staged.result, window)
+        if staged.output.publish.mode is PublishMode.REPLACE:
+            losses = count_losses(staged.output, staged.result, window)
+    return Totals(
+        state.branch,
+        state.rows,
+        state.rows_outside_window,
+        state.staged_snapshot_id,
+        losses,
+        null_columns,
+    )
 
 
 def _remove_orphans(staged: StagedOutput) -> str:
