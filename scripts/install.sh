@@ -1,7 +1,18 @@
 #!/bin/sh
 # Makes .venv with everything the project needs, and sees to it that a Java 17+ is there. Does nothing when all is done.
+# With SPARK=4.1 or another line that is supported, it makes .venv-4.1 with that Spark instead of the newest.
 set -eu
 cd "$(dirname "$0")/.."
+
+case "${SPARK:-}" in
+    "") pins= ;;  # those of constraints.txt
+    4.2) pins="pyspark==4.2.1" ;;
+    4.1) pins="pyspark==4.1.4" ;;
+    4.0) pins="pyspark==4.0.5" ;;
+    3.5) pins="pyspark==3.5.9 py4j==0.10.9.7" ;;
+    *) echo "SPARK is $SPARK: set it to 3.5, 4.0, 4.1 or 4.2, or omit it for the newest" >&2; exit 1 ;;
+esac
+venv=.venv${SPARK:+-$SPARK}
 
 find_python() {
     for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11; do
@@ -39,18 +50,24 @@ python=$(find_python)
 wanted=$("$python" -c 'import hashlib, pathlib, sys
 text = sys.version.encode() + b"".join(pathlib.Path(name).read_bytes() for name in ("pyproject.toml", "constraints.txt", "scripts/install.sh"))
 print(hashlib.sha256(text + str(pathlib.Path.cwd()).encode()).hexdigest())')
-[ "$(cat .venv/installed 2>/dev/null)" = "$wanted" ] && exit 0
+[ "$(cat "$venv/installed" 2>/dev/null)" = "$wanted" ] && exit 0
 
-echo "Making the virtual environment in .venv (about two minutes)"
-rm -rf .venv
-if ! "$python" -m venv .venv 2>/dev/null; then
+echo "Making the virtual environment in $venv (about two minutes)"
+rm -rf "$venv"
+if ! "$python" -m venv "$venv" 2>/dev/null; then
     version=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
-    rm -rf .venv
-    install_with_apt "$version" && "$python" -m venv .venv || {
+    rm -rf "$venv"
+    install_with_apt "$version" && "$python" -m venv "$venv" || {
         echo "$python has no venv module: install it (Debian: apt-get install $version)" >&2
         exit 1
     }
 fi
-.venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[spark,operator,cli,dev]'
-.venv/bin/python spark-images/compile_archives.py .venv/lib/python3*/site-packages/pyspark/python/lib
-echo "$wanted" > .venv/installed
+constraints=constraints.txt
+if [ -n "$pins" ]; then
+    constraints=$venv/constraints.txt
+    names=$(for pin in $pins; do printf '%s|' "${pin%%=*}"; done)
+    { grep -v -E "^(${names%|})==" constraints.txt; printf '%s\n' $pins; } > "$constraints"
+fi
+"$venv/bin/python" -m pip install -q --disable-pip-version-check -c "$constraints" -e '.[spark,operator,cli,dev]'
+"$venv/bin/python" spark-images/compile_archives.py "$venv"/lib/python3*/site-packages/pyspark/python/lib
+echo "$wanted" > "$venv/installed"

@@ -91,7 +91,7 @@ def parts(rows: int, side: str) -> Iterator[pa.Table]:
 
 def backfill(spark: SparkSession, table: Table, scratch: Path) -> dict[str, Any]:
     """The driver's job, with its report."""
-    warm_up(spark, streams=False)  # as a driver has done long before
+    warm_up(spark)  # as a driver has done long before
     day = {"start": from_us(START_US), "end": from_us(START_US) + timedelta(days=1)}
     settings = RuntimeSettings.model_validate(
         {
@@ -103,7 +103,6 @@ def backfill(spark: SparkSession, table: Table, scratch: Path) -> dict[str, Any]
             "plan": Workspace(str(scratch)).child("plan").uri,
             "checkpoints": str(scratch),
             "channel": str(scratch),
-            "scratch": str(scratch),
             "window": day,
             "sources": (),
             "outputs": (

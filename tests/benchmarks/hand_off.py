@@ -176,7 +176,6 @@ def measure(directory: Path, rows: int, partitions: int | None) -> dict[str, flo
             plan=plan_directory(Workspace(str(directory / "workspace")), header.plan_id).uri,
             checkpoints=str(home / "checkpoints"),
             channel=str(home / "channel"),
-            scratch=str(home / "scratch"),
             window=spec.window,
             sources=spec.sources,
             outputs=[

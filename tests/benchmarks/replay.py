@@ -29,10 +29,12 @@ from backfill.planning.plan import plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
 from backfill.runtime.queries.logical_plan import columns_used
+from backfill.runtime.queries.progress_listener import committed_batch
+from backfill.runtime.queries.run_state import Run
+from backfill.runtime.queries.step_gate import StepGate
+from backfill.runtime.queries.tracker import Tracker
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.source.data_source import source_frame
-from backfill.runtime.source.release_file import Release, release_path, write_release
-from backfill.runtime.source.used_columns import add_used_columns, used_columns_path
+from backfill.runtime.source.source_frame import source_frame
 from backfill.runtime.source.warm_up import warm_up
 from backfill.runtime.switching.state_store import choose_state_store
 
@@ -56,16 +58,13 @@ class Replay:
 
     def __init__(self, spark: SparkSession, directory: Path, steps: int, hours: int):
         self._spark = spark
-        warm_up(
-            spark, streams=True
-        )  # as a driver does when its application asks for the first source
+        warm_up(spark)  # as a driver does when its application asks for the first source
         self._scratch = directory / f"replay-{steps}"
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir()
         spec = bench_spec(steps, hours)
         self.header = make_plan(spec, Workspace(str(self._scratch)), parallelism=2)
         plan = plan_directory(Workspace(str(self._scratch)), self.header.plan_id)
-        write_release(release_path(str(self._scratch)), Release(self.header.steps, stop=False))
         self._settings = RuntimeSettings(
             backfill="bench",
             uid="",
@@ -75,12 +74,15 @@ class Replay:
             plan=plan.uri,
             checkpoints=str(self._scratch / "checkpoints"),
             channel=str(self._scratch),
-            scratch=str(self._scratch),
             window=spec.window,
             sources=spec.sources,
             outputs=(),
             main_file="",
         )
+        names = [source.name for source in self.header.inputs.sources]
+        tracker = Tracker(self.header, names, lambda _source, _step: 0, time.monotonic_ns)
+        self._run = Run(self._settings, tracker)
+        self._run.release_to_streams(self.header.steps)
 
     def frame(self, source: str) -> DataFrame:
         """A source."""
@@ -89,9 +91,6 @@ class Replay:
     def run(self, frames: dict[str, DataFrame]) -> dict[str, float]:
         """Runs queries into nothing until each has committed the flush."""
         started = time.monotonic()
-        for frame in frames.values():
-            for source, columns in columns_used(frame).items():
-                add_used_columns(used_columns_path(str(self._scratch), source), columns)
         queries = [self._start(name, frame, len(frames)) for name, frame in frames.items()]
         while not all(
             query.lastProgress and query.lastProgress.batchId == self.header.steps
@@ -107,7 +106,11 @@ class Replay:
             query.stop()
         return {
             "seconds": seconds,
-            "rows": sum(batch.numInputRows for batch in batches),
+            "rows": sum(
+                sum(committed.rows.values())
+                for each in batches
+                if (committed := committed_batch(each))
+            ),
             "steps": self.header.steps,
             "state_bytes": max(
                 sum(each.memoryUsedBytes for each in batch.stateOperators) for batch in batches
@@ -118,9 +121,15 @@ class Replay:
         checkpoint = self._scratch / "checkpoints" / name
         store = choose_state_store(frame, self.header, Workspace(str(checkpoint)), queries)
         print(name, "keeps its state in", store.reason, file=sys.stderr)
-        with store.in_session(self._spark):
+        gate = StepGate(self._run, name, columns_used(frame))
+
+        def write(rows: DataFrame, step: int) -> None:
+            with gate.open(rows.sparkSession, step):
+                rows.write.format("noop").mode("append").save()
+
+        with store.in_session(self._spark), gate.announced(self._spark, 0):
             return (
-                frame.writeStream.format("noop")
+                frame.writeStream.foreachBatch(write)
                 .queryName(name)
                 .option("checkpointLocation", str(checkpoint))
                 .start()

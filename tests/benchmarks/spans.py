@@ -42,8 +42,8 @@ from backfill.runtime.queries.logical_plan import columns_used
 from backfill.runtime.queries.run_state import Run
 from backfill.runtime.queries.tracker import Tracker
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.sink import sink_settings
-from backfill.runtime.source.data_source import source_frame
+from backfill.runtime.sink import SinkWriter, sink_settings
+from backfill.runtime.source.source_frame import source_frame
 from backfill.runtime.source.warm_up import warm_up
 from backfill.runtime.switching.kafka_rows import kafka_frame
 
@@ -69,7 +69,7 @@ def backfill(
     spark: SparkSession, directory: Path, program: str, *, cores: int, kafka: bool = False
 ) -> dict[str, Any]:
     """Spans into the branch of an Iceberg table."""
-    warm_up(spark, streams=False)  # as a driver does when its application asks for the first source
+    warm_up(spark)  # as a driver does when its application asks for the first source
     scratch = directory / "spans"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
@@ -90,7 +90,6 @@ def backfill(
         plan=plan_directory(Workspace(str(scratch)), header.plan_id).uri,
         checkpoints=str(scratch / "checkpoints"),
         channel=str(scratch),
-        scratch=str(scratch),
         window=spec.window,
         sources=sources,
         outputs=(output,),
@@ -129,7 +128,9 @@ def backfill(
     )
     run.release(header.steps)
     started = time.monotonic()
-    target = SpanOutput.of(program, output, sink_settings(frame, settings, output, program))
+    sink = sink_settings(frame, settings, output, program)
+    writer = SinkWriter(sink)
+    target = SpanOutput(program, output, 0, sink, writer, writer.part())
     found = analyze(frame, output.timestamp_column, header.inputs.arrival_columns)
     if isinstance(found, Unbounded):
         raise SystemExit(found.reason)

@@ -124,22 +124,18 @@ class Production:
         return count
 
     def assert_aligned(self, misalignment_us: int) -> None:
-        """No query began a step while another had yet to commit one so far behind, by the times of
-        the checkpoints' files.
+        """No query has read a step while another had yet to commit one so far behind, by the times
+        of the files in the checkpoints' commit logs.
         """
         [plan] = self.store.directory.glob("plans/*")
         header = read_header(Workspace(str(plan)))
-        committed_at = {
-            query.name: _written_at(query / "commits")
-            for query in self.store.directory.glob("checkpoints/*/*")
-        }
-        for query in self.store.directory.glob("checkpoints/*/*"):
-            begun_at = _written_at(query / "offsets")
-            assert len(begun_at) == header.steps + 1, "every step, and the flush"
-            for end_us, begun in zip(header.step_ends_us, begun_at, strict=False):
-                behind = min(
-                    sum(moment <= begun for moment in moments) for moments in committed_at.values()
-                )
+        committed_at = [
+            _written_at(query / "commits") for query in self.store.directory.glob("checkpoints/*/*")
+        ]
+        for moments in committed_at:
+            assert len(moments) == header.steps + 1, "every step, and the flush"
+            for end_us, read in zip(header.step_ends_us, moments, strict=False):
+                behind = min(sum(each < read for each in others) for others in committed_at)
                 assert end_us - header.step_starts_us[behind] <= misalignment_us
 
 

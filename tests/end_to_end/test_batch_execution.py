@@ -186,7 +186,6 @@ def test_an_application_run_as_batch_jobs_and_a_stream_and_killed_gives_every_ro
                 "name": topic,
                 "table": f"lake.raw.{topic}",
                 "timestampColumn": "ingested",
-                "allowIncomplete": True,  # nothing happened from five to six
                 "live": {"kafka": {"topic": topic}},
             }
             for topic in history

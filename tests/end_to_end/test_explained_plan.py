@@ -44,10 +44,13 @@ def explained(production: Production, *options: str) -> Ended:
     return ended(production.start("plan", "--explain", str(production.file), *options))
 
 
-def describe(production: Production, application: str, *others: str) -> None:
+def describe(
+    production: Production, application: str, *others: str, execution: str = "Auto"
+) -> None:
     """The application, with other outputs besides those of its two queries."""
     production.describe(
         application,
+        execution=execution,
         window={"start": "2024-03-01T02:00:00Z", "end": "2024-03-01T08:00:00Z"},
         sources=[
             {
@@ -104,6 +107,35 @@ def test_each_query_is_told_as_it_would_be_run_and_nothing_is_written(
     assert not production.state.exists()
 
 
+JOINED = """
+from pyspark.sql import SparkSession, functions as F
+
+spark = SparkSession.builder.getOrCreate()
+records = spark.readStream.format("kafka").option("subscribe", "clicks").load()
+clicks = records.select(F.from_json(F.col("value").cast("string"), "title long, at timestamp").alias("e")).select("e.*")
+first = clicks.withWatermark("at", "10 minutes")
+then = first.select(F.col("title").alias("other"), F.col("at").alias("later"))
+near = F.expr("title = other AND later BETWEEN at AND at + INTERVAL 30 MINUTES")
+hourly = first.join(then, near).groupBy(F.window("later", "1 hour"), "title").count()
+hourly.select(F.col("window.start").alias("began"), "title", "count").writeStream.queryName("hourly").start()
+clicks.groupBy("title").agg(F.max("at").alias("began"), F.count("*").alias("count")).writeStream.queryName("latest").outputMode("update").start()
+"""
+
+
+def test_what_a_stream_waits_for_is_shown_with_the_join_before_its_windows(
+    production: Production,
+) -> None:
+    """Rows of the join come up to half an hour apart, and Spark closes windows so much later."""
+    describe(production, JOINED, execution="Streaming")
+    end = explained(production, "--output", "json")
+    assert end.status == 0, end.err
+    hourly, latest = end.document["queries"]
+    assert (hourly["execution"], latest["execution"]) == ("Streaming", "Streaming")
+    assert (hourly["lookBackSeconds"], hourly["lookAheadSeconds"]) == (1_800, 6_001)
+    assert (latest["lookBackSeconds"], latest["lookAheadSeconds"]) == (None, None)
+    assert any("window.warmUp is only 0s" in each for each in hourly["warnings"])
+
+
 def test_a_query_with_a_function_is_told_as_a_stream_and_its_function_is_not_called(
     production: Production,
 ) -> None:
@@ -131,9 +163,9 @@ def test_errors_of_the_program_are_those_of_a_run(production: Production) -> Non
     end = explained(production)
     assert end.status == 2
     assert "error: " in end.err
-    assert "foreach runs the application's own code" in end.err
+    assert "foreach (app.py, line 10) runs the application's own code" in end.err
 
     describe(production, "raise ValueError('out of coffee')")
     end = explained(production)
     assert end.status == 1
-    assert "error: ValueError: out of coffee" in end.err
+    assert "before it started a query: ValueError: out of coffee" in end.err

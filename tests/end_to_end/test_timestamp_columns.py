@@ -10,7 +10,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import (
     IcebergType,
     LongType,
+    MapType,
     NestedField,
+    StringType,
     TimestampNanoType,
     TimestampType,
     TimestamptzType,
@@ -26,8 +28,10 @@ KINDS: dict[str, tuple[IcebergType, str | None, int]] = {
     "nanoseconds": (LONG, "ns", 1),
     "zoneless": (TimestampType(), None, 1_000),
     "nano": (TimestampNanoType(), None, 1),
+    "map": (LongType(), "ms", 1_000_000),
 }
-"""Type, unit, and nanoseconds of one."""
+"""Type, unit, and nanoseconds of one. ``map`` is for times in a map."""
+IN_MAP = MapType(10, StringType(), 11, LONG, value_required=False)
 APPLICATION = f"""
 from functools import reduce
 from pyspark.sql import DataFrame, SparkSession, functions as F
@@ -60,7 +64,9 @@ def test_the_window_is_exact_whatever_type_and_unit_says_when_rows_arrived(
     sources, expected = [], []
     for kind, (iceberg_type, unit, unit_ns) in KINDS.items():
         version = 3 if isinstance(iceberg_type, TimestampNanoType) else 2
-        fields = [("id", LONG), ("at", iceberg_type), ("wanted", TimestamptzType())]
+        in_map = kind == "map"
+        stored = IN_MAP if in_map else iceberg_type
+        fields = [("id", LONG), ("at", stored), ("wanted", TimestamptzType())]
         schema = Schema(
             *(NestedField(n, name, of, required=False) for n, (name, of) in enumerate(fields, 1))
         )
@@ -76,14 +82,21 @@ def test_the_window_is_exact_whatever_type_and_unit_says_when_rows_arrived(
             }
         )
         data = rows.set_column(2, "wanted", rows["wanted"].cast(UTC_TIME))
-        if not isinstance(iceberg_type, LongType):
+        if in_map:
+            maps = [[("sent", 0), ("at", value)] for value in rows["at"].to_pylist()]
+            data = data.set_column(1, "at", pa.array(maps, pa.map_(pa.string(), pa.int64())))
+            untimed = pa.array([None, [], [("sent", START_US)]], data.schema.field("at").type)
+            more = [pa.array(range(-3, 0)), untimed, pa.array([START_US] * 3, UTC_TIME)]
+            data = pa.concat_tables([data, pa.table(more, schema=data.schema)])
+        elif not isinstance(iceberg_type, LongType):
             data = data.set_column(1, "at", rows["at"].cast(_arrow(iceberg_type)))
         files = [
-            parquet_file(table, f"{part}.parquet", data.take(list(range(part, len(ns), 3))))
+            parquet_file(table, f"{part}.parquet", data.take(list(range(part, len(data), 3))))
             for part in range(3)
         ]
         commit_files(lake, table, 1, files)
-        source = {"name": kind, "table": f"lake.raw.{kind}", "timestampColumn": "at"}
+        column = "at['at']" if in_map else "at"
+        source = {"name": kind, "table": f"lake.raw.{kind}", "timestampColumn": column}
         sources.append(source | ({"timestampUnit": unit} if unit else {}))
         expected += [
             (kind, row)

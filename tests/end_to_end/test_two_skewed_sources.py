@@ -68,7 +68,6 @@ def test_wrong_hours_of_a_join_are_replaced_by_what_all_events_give(
                 "name": name,
                 "table": f"lake.raw.{name}",
                 "timestampColumn": "ingested",
-                "allowIncomplete": True,  # nothing was shown from eight to nine
             }
             for name in ("impressions", "playbacks")
         ],

@@ -43,7 +43,16 @@ import pandas as pd
 from pyspark.sql import SparkSession, functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-spark = SparkSession.builder.appName("orders").getOrCreate()
+DELTA = {
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.extraListeners": "com.example.Lineage",
+}
+spark = SparkSession.builder.appName("orders").config(map=DELTA).getOrCreate()
+spark.sql("CREATE DATABASE IF NOT EXISTS lake.raw")
+spark.sql("CREATE TABLE IF NOT EXISTS lake.raw.paid_orders (order long) USING iceberg")
+if not spark.catalog.tableExists("lake.raw.followed"):
+    spark.sql("CREATE TABLE lake.raw.followed (partition int) USING iceberg")
 
 
 def records(topic):
@@ -57,10 +66,12 @@ def payment(value):
     return read["order"], read["cents"], read["paid"]
 
 
-ORDER = "order long, customer string, ordered timestamp, tags array<string>"
+# as producers write it; the table's columns are in lower case, and its times have another text
+ORDER = "order long, Customer string, ordered timestamp, tags array<string>"
+TEXT = {"timestampFormat": "yyyy/MM/dd HH:mm:ss.SSSSSS"}
 orders = (
     records("shop.orders")
-    .withColumn("o", F.from_json(F.col("value").cast("string"), ORDER))
+    .withColumn("o", F.from_json(F.col("value").cast("string"), ORDER, TEXT))
     .withColumn("key", F.col("key").cast("string"))
     .select("o.*", "key", "partition", "offset", "timestamp", "topic", "timestampType")
     .withWatermark("ordered", "5 minutes")

@@ -87,7 +87,6 @@ def test_the_newest_row_of_each_key_replaces_that_of_production_and_no_other(
                 "name": "clicks",
                 "table": "lake.raw.clicks",
                 "timestampColumn": "ingested",
-                "allowIncomplete": True,
                 "live": {"kafka": {"topic": "clicks"}},
             }
         ],
@@ -141,3 +140,7 @@ def test_the_newest_row_of_each_key_replaces_that_of_production_and_no_other(
     compared = outputs["hourly"].comparison
     assert compared is not None
     assert (compared.missing, compared.extra) == (1, 6), "by the output's keys"
+
+    explained = ended(production.start("plan", "--explain", str(production.file)))
+    assert explained.status == 0, f"a plan can be explained after the run as well: {explained.err}"
+    assert "totals" in explained.out

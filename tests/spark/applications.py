@@ -145,6 +145,16 @@ spark = SparkSession.builder.getOrCreate()
 spark.readStream.table("lake.default.events").writeStream.queryName("copies").start().awaitTermination()
 """
     ),
+    "a pattern of Java's, headers that nobody uses, a temporary view read as a stream": (
+        r"""
+spark = SparkSession.builder.getOrCreate()
+options = {"SubscribePattern": r"raw-[\p{Lower}&&[^x]]+", "includeHeaders": True}
+records = spark.readStream.format("Kafka").options(**options).load()
+assert records.dtypes[-1] == ("headers", "array<struct<key:string,value:binary>>"), records.dtypes
+decoded(records).createOrReplaceTempView("Fresh")
+spark.readStream.table("fresh").writeStream.queryName("copies").start().awaitTermination()
+"""
+    ),
     "a context made by hand, a listener, sys.exit": (
         """
 class Listener(StreamingQueryListener):
@@ -207,6 +217,20 @@ kafka(SparkSession.builder.getOrCreate()).writeStream.queryName("copies").output
 """
 }
 """Programs in output modes of which batch jobs write the final rows."""
+
+IN_TURN = """
+spark = SparkSession.builder.getOrCreate()
+first = kafka(spark).writeStream.queryName("copies").trigger(availableNow=True).start()
+assert first.isActive and spark.streams.active == [first]
+first.awaitTermination()
+assert not first.isActive and not spark.streams.active
+counts = kafka(spark).withWatermark("at", "1 minute").groupBy(F.window("at", "10 minutes"), "user").count()
+counts = counts.select(F.col("window.start").alias("start"), "user", F.col("count").alias("n"))
+second = counts.writeStream.queryName("counts").trigger(once=True).start()
+spark.streams.awaitAnyTermination()
+assert not second.isActive
+"""
+"""A program that starts a query once the one before has ended, each for an output of its own."""
 
 SIDE_QUERIES = {
     "queries that are left out": (
@@ -276,9 +300,9 @@ import datetime
 from backfill.runtime.switching import batch_function, stream_writer
 
 class CalledAtOnce(batch_function.BatchFunction):
-    def __init__(self, *given):
+    def __init__(self, *given, **how):
         stream_writer.BatchFunction = batch_function.BatchFunction
-        super().__init__(*given)
+        super().__init__(*given, **how)
         # a query has a session of its own
         own = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
         rows = [(1, 1, datetime.datetime(2021, 7, 11))]
@@ -416,7 +440,7 @@ begun, warm = threading.Event(), threading.Event()
 
 def start_processes():
     begun.wait()
-    warm_up._read_nothing(spark, True)
+    warm_up._read_nothing(spark)
     warm.set()
 
 def each(batch, number):
@@ -442,7 +466,7 @@ REFUSED_EFFECTS = {
     ),
     "a write that replaces": (
         'batch.write.mode("overwrite").saveAsTable("copies")',
-        "foreachBatch writes to copies with write.saveAsTable in a mode that replaces rows",
+        "foreachBatch overwrites copies with each batch (write.saveAsTable), but the batches of its query only",
     ),
     "a write that may fail in production": (
         'batch.write.parquet("/production/copies")',
@@ -450,7 +474,7 @@ REFUSED_EFFECTS = {
     ),
     "partitions that are replaced": (
         'batch.writeTo("copies").overwritePartitions()',
-        "with writeTo.overwritePartitions in a mode that replaces rows",
+        "foreachBatch overwrites copies with each batch (writeTo.overwritePartitions), but",
     ),
     "rows that do not fit": (
         'batch.withColumn("more", batch.id).writeTo("copies").append()',
@@ -475,7 +499,7 @@ REFUSED_EFFECTS = {
     ),
     "a statement that replaces": (
         'batch.createOrReplaceTempView("v")\n    batch.sparkSession.sql("insert overwrite copies select * from v")',
-        "foreachBatch writes to copies with spark.sql (INSERT), which replaces rows",
+        "foreachBatch overwrites copies with each batch (spark.sql (INSERT)), but",
     ),
     "a directory for each batch": (
         'batch.write.mode("append").parquet(f"/production/copies/batch={number}")',
@@ -483,7 +507,7 @@ REFUSED_EFFECTS = {
     ),
     "two places of one name": (
         'batch.writeTo("a.copies").append()\n    batch.writeTo("b.copies").append()',
-        "foreachBatch writes both a.copies and b.copies",
+        "the application writes both a.copies and b.copies",
     ),
     "a statement that inserts into no output": (
         'batch.createOrReplaceTempView("v")\n    batch.sparkSession.sql("insert into audit select * from v")',
@@ -515,11 +539,11 @@ REFUSED_EFFECTS = {
     ),
     "a table that is made anew": (
         'batch.writeTo("copies").using("iceberg").createOrReplace()',
-        "foreachBatch writes to copies with writeTo.createOrReplace in a mode that replaces rows",
+        "foreachBatch overwrites copies with each batch (writeTo.createOrReplace), but",
     ),
     "a connection": (
         'import urllib.request\n    urllib.request.urlopen("http://127.0.0.1:9/alert")',
-        "foreachBatch connects to 127.0.0.1:9, which a backfill cannot isolate from production",
+        "foreachBatch connects to 127.0.0.1:9 by urllib (urlopen), which a backfill cannot isolate",
     ),
     "a connection in a thread, whose error is caught": (
         """
@@ -537,7 +561,7 @@ REFUSED_EFFECTS = {
     ),
     "a process": (
         'import subprocess\n    subprocess.run(["true", "secret"])',
-        "foreachBatch starts the process true, which",
+        "foreachBatch starts the process true by subprocess (run), which",
     ),
     "a process of multiprocessing": (
         'import multiprocessing\n    multiprocessing.get_context("spawn").Process(target=print).start()',
@@ -545,15 +569,15 @@ REFUSED_EFFECTS = {
     ),
     "the JVM of the context": (
         "spark.sparkContext._jvm.java.lang.System.nanoTime()",
-        "foreachBatch uses Spark's JVM directly (_jvm)",
+        "foreachBatch calls java.lang.System.nanoTime in Spark's JVM, which a backfill cannot isolate",
     ),
     "the JVM of a frame": (
         'batch._jdf.sparkSession().sql("select 1")',
-        "foreachBatch uses Spark's JVM directly (_jdf)",
+        "foreachBatch calls _jdf.sparkSession in Spark's JVM, which",
     ),
     "rows that executors send": (
         "batch.foreachPartition(list)",
-        "foreachBatch runs foreachPartition on executors",
+        "foreachBatch runs code on executors (foreachPartition), which a backfill cannot isolate",
     ),
 }
 """What a function does and is refused."""
@@ -603,6 +627,37 @@ last.writeStream.queryName("copies").start()
 }
 
 REFUSED = {
+    "headers that the table does not have": (
+        """
+records = SparkSession.builder.getOrCreate().readStream.format("kafka").option("subscribe", "raw-events")
+records = records.option("includeHeaders", "true").load()
+decoded(records.where("exists(headers, h -> h.key = 'kind')")).writeStream.queryName("copies").start()
+""",
+        "spec.sources[0].kafka.headersColumn: the application uses the headers of Kafka records",
+    ),
+    "fields that a function decodes, and no column gives": (
+        """
+def each(batch, number):
+    rows = batch.select(F.from_json(F.col("value").cast("string"), "id long, userName string").alias("e"))
+    rows.select("e.*").writeTo("copies").append()
+
+records = SparkSession.builder.getOrCreate().readStream.format("kafka").option("subscribe", "raw-events").load()
+records.select("value").writeStream.queryName("each").foreachBatch(each).start().awaitTermination()
+""",
+        "spec.sources[0].live.kafka.value: the application decodes fields of raw-events that",
+    ),
+    "a view that is not a stream, read as one": (
+        """
+spark = SparkSession.builder.getOrCreate()
+spark.range(3).createOrReplaceTempView("still")
+try:
+    spark.readStream.table("still")
+except Exception as error:
+    assert "is not a temp view of streaming logical plan" in str(error).lower(), error
+spark.readStream.format("kafka").option("assign", '{"raw-events": [0]}').load()
+""",
+        "spec.sources[0].kafka.partitionColumn: the application is assigned partitions",
+    ),
     "a table that Spark cannot read, and is not listed": (
         "SparkSession.builder.getOrCreate().table('lake.default.counts')",
         "add - table: lake.default.counts",
@@ -686,7 +741,7 @@ REFUSED = {
     ),
     "foreach": (
         "kafka(SparkSession.builder.getOrCreate()).writeStream.foreach(print).start()",
-        "foreach runs the application's own code",
+        ") runs the application's own code for each row, whose effects",
     ),
     "counts that never end, in update mode": (
         """
@@ -720,13 +775,13 @@ last.writeStream.queryName("copies").outputMode("update").start()
         ),
         "spark.read of format kafka",
     ),
-    "one output written twice": (
+    "two queries without names of their own": (
         (
             "rows = kafka(SparkSession.builder.getOrCreate())\n"
             'rows.writeStream.queryName("copies").start()\n'
             'rows.writeStream.toTable("lake.default.copies")'
         ),
-        "two queries write the output copies",
+        "two queries are named copies; set a queryName for each",
     ),
     "rows that do not fit the table": (
         (
@@ -792,11 +847,15 @@ next_batch = threading.Event()
 }
 """Programs whose result lacks rows for good."""
 
-FAILED = {
+STOPPED_AT_ONCE = {
     "an exception in the main program": (
         'raise ValueError("out of coffee")',
-        "ValueError: out of coffee",
+        "the application failed before it started a query: ValueError: out of coffee",
     ),
+}
+"""Programs that fail however often they are tried."""
+
+FAILED = {
     "an exception while a query runs": (
         (
             "query ="

@@ -22,7 +22,7 @@ from backfill.runtime.batch.time_reach import Bounded
 from backfill.runtime.queries.logical_plan import columns_used
 from backfill.runtime.queries.run_state import FINISHED, Run
 from backfill.runtime.queries.tracker import Tracker
-from backfill.runtime.sink import sink_settings
+from backfill.runtime.sink import SinkWriter, sink_settings
 from histories import HOUR_US, MINUTE_US, UTC_TIME, times
 from waiting import eventually
 
@@ -41,9 +41,9 @@ class BatchRun:
         self.run = Run(self.backfill.settings, tracker)
 
     def prepared(
-        self, frame: DataFrame, table: str, column: str, *, complete: bool = False
+        self, frame: DataFrame, table: str, column: str | None, *, complete: bool = False
     ) -> SpanRunner:
-        """The query of a frame that writes into ``lake.raw.<table>``."""
+        """The query of a frame that writes into ``lake.raw.<table>``, whose time is ``column``."""
         output = Output.model_validate(
             {"name": "results", "table": f"lake.raw.{table}", "timestampColumn": column}
         )
@@ -51,7 +51,8 @@ class BatchRun:
         header = self.backfill.header
         found = analyze(frame, column, header.inputs.arrival_columns)
         assert isinstance(found, Bounded), found
-        target = SpanOutput.of("results", output, sink)
+        writer = SinkWriter(sink)
+        target = SpanOutput("results", output, 0, sink, writer, writer.part())
         used = columns_used(frame)
         return prepare_spans(self.run, frame, target, header, found, used=used, complete=complete)
 

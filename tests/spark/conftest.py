@@ -13,11 +13,12 @@ from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
 import backfill
+from backfill.runtime.spark_versions import FILE_MANAGER, FORKS_TASKS
 from iceberg_tables import configured_lake
 from small_java import ON_A_FEW_ROWS
 
 _SETTINGS = ON_A_FEW_ROWS | {
-    "spark.python.daemon.module": "backfill.runtime.task_daemon",
+    "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -29,6 +30,8 @@ _SETTINGS = ON_A_FEW_ROWS | {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
 }
+if FORKS_TASKS:
+    _SETTINGS["spark.python.daemon.module"] = "backfill.runtime.task_daemon"
 
 
 @pytest.fixture(scope="session")

@@ -111,7 +111,6 @@ class Lake:
                 "plan": plan_directory(self.workspace, self.header.plan_id).uri,
                 "checkpoints": str(home / "checkpoints"),
                 "channel": str(home / "channel"),
-                "scratch": str(home / f"scratch-{attempt}"),
                 "window": self.spec.window.to_manifest(),
                 "sources": [source.to_manifest() for source in self.spec.sources],
                 "outputs": [

@@ -1,6 +1,7 @@
 """A plan that is at hand in the tests' own session, and queries on it."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,8 +12,12 @@ from backfill.api.spec import BackfillSpec
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
+from backfill.runtime.queries.earlier_attempts import committed_steps
+from backfill.runtime.queries.logical_plan import columns_used
+from backfill.runtime.queries.run_state import Run
+from backfill.runtime.queries.step_gate import StepGate
+from backfill.runtime.queries.tracker import Tracker
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.source.release_file import Release, release_path, write_release
 from waiting import eventually
 
 
@@ -24,30 +29,52 @@ class Backfill:
     header: PlanHeader
     queries: list[StreamingQuery] = field(default_factory=list)
 
-    def release(self, steps: int, stop: bool = False) -> None:
-        write_release(release_path(self.settings.scratch), Release(steps, stop))
+    def __post_init__(self) -> None:
+        names = [source.name for source in self.header.inputs.sources]
+        tracker = Tracker(self.header, names, lambda _source, _step: 0, time.monotonic_ns)
+        self.run = Run(self.settings, tracker)
 
-    def start(self, frame: DataFrame, name: str = "q") -> StreamingQuery:
-        checkpoint, result = (
-            f"{self.settings.checkpoints}/{name}{kind}" for kind in ("", "-result")
-        )
-        query = (
-            frame.writeStream.queryName(name)
-            .format("parquet")
-            .option("checkpointLocation", checkpoint)
-            .start(result)
-        )
+    def release(self, steps: int) -> None:
+        self.run.release_to_streams(steps)
+
+    def start(
+        self,
+        frame: DataFrame,
+        name: str = "q",
+        *,
+        sink: Callable[[DataFrame, int], None] | None = None,
+        used: Mapping[str, Set[str]] | None = None,
+    ) -> StreamingQuery:
+        """Starts a query.
+
+        Args:
+            sink: what is done with each micro-batch; otherwise it is written into a directory of
+                its own, which replaces an earlier one.
+            used: by source, the columns that are read; otherwise those that matter.
+        """
+        checkpoint = f"{self.settings.checkpoints}/{name}"
+        gate = StepGate(self.run, name, columns_used(frame) if used is None else used)
+
+        def write(rows: DataFrame, batch: int) -> None:
+            rows.write.mode("overwrite").parquet(f"{checkpoint}-result/batch={batch}")
+
+        def gated(rows: DataFrame, batch: int) -> None:
+            with gate.open(rows.sparkSession, batch):
+                (sink or write)(rows, batch)
+
+        writer = frame.writeStream.queryName(name).option("checkpointLocation", checkpoint)
+        with gate.announced(frame.sparkSession, committed_steps(Workspace(checkpoint))):
+            query = writer.foreachBatch(gated).start()
         self.queries.append(query)
         return query
 
     def stop(self) -> None:
-        """Ends all queries when they have read what is released."""
-        self.release(self.header.steps, stop=True)
+        """Ends all queries."""
         for query in self.queries:
             query.stop()
 
     def results(self, spark: SparkSession, name: str = "q") -> DataFrame:
-        return spark.read.parquet(f"{self.settings.checkpoints}/{name}-result")
+        return spark.read.parquet(f"{self.settings.checkpoints}/{name}-result").drop("batch")
 
 
 def wait(until: Callable[[], bool], query: StreamingQuery) -> None:
@@ -63,12 +90,11 @@ def wait(until: Callable[[], bool], query: StreamingQuery) -> None:
 def committed(query: StreamingQuery) -> int:
     """The number of batches that are committed."""
     progress = query.lastProgress
-    return -1 if progress is None else int(progress.batchId) + 1
+    return -1 if progress is None else int(progress["batchId"]) + 1
 
 
 def planned(spec: BackfillSpec, directory: Path) -> Backfill:
     header = make_plan(spec, Workspace(str(directory / "work")), parallelism=2)
-    (directory / "scratch").mkdir()
     settings = RuntimeSettings(
         backfill="test",
         uid="",
@@ -78,7 +104,6 @@ def planned(spec: BackfillSpec, directory: Path) -> Backfill:
         plan=plan_directory(Workspace(str(directory / "work")), header.plan_id).uri,
         checkpoints=str(directory / "checkpoints"),
         channel=str(directory / "channel"),
-        scratch=str(directory / "scratch"),
         window=spec.window,
         sources=spec.sources,
         outputs=(),

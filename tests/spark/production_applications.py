@@ -12,11 +12,13 @@ import traceback
 from pyspark.sql import SparkSession
 
 from backfill.runtime.live.observer import Observer, observe
+from backfill.runtime.spark_versions import FILE_MANAGER
 from small_java import ON_A_FEW_ROWS
 from waiting import eventually
 
 if __name__ == "__main__":
     settings = ON_A_FEW_ROWS | {
+        "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
         "spark.jars": sys.argv[1],
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",

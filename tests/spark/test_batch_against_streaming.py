@@ -34,7 +34,7 @@ from backfill.api.spec import BackfillSpec
 from backfill.runtime.batch import spans
 from backfill.runtime.batch.look_back import analyze
 from backfill.runtime.batch.time_reach import Bounded
-from backfill.runtime.source.data_source import source_frame
+from backfill.runtime.source.source_frame import source_frame
 from histories import MINUTE_US, UTC_TIME, times
 
 START = datetime(2024, 3, 1, tzinfo=UTC)

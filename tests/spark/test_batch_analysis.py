@@ -527,6 +527,7 @@ def test_what_results_depend_on(
     if isinstance(case.expected, str):
         assert isinstance(found, Unbounded), found
         assert re.search(re.escape(case.expected), found.reason), found.reason
+        assert found.lacks_time == (case.name == "no time")
         return
     assert isinstance(found, Bounded), found
     reach = {name: (each.back_us, each.ahead_us) for name, each in found.sources.items()}

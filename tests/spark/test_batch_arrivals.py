@@ -34,7 +34,7 @@ from backfill.runtime.batch.same_watermarks import without_copies
 from backfill.runtime.batch.span_runner import SpanRunner
 from backfill.runtime.catalyst import analyzed, kind_of, nodes_of, pruned
 from backfill.runtime.queries.run_state import FINISHED
-from backfill.runtime.source.data_source import source_frame
+from backfill.runtime.source.source_frame import source_frame
 from cases import cases
 from histories import HOUR_US, MINUTE_US, UTC_TIME
 from waiting import eventually

@@ -9,8 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from batch_runs import BatchRun, staged
 from every_type import AT, SCHEMA, START, rows_of_every_type
-from planned_sources import Backfill, planned
+from planned_sources import Backfill, committed, planned, wait
 from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,14 +21,14 @@ from backfill.planning.plan import Split, read_splits_of_steps
 from backfill.runtime.batch.batch_sources import Leaves
 from backfill.runtime.batch.split_frames import arrow_frame
 from backfill.runtime.catalyst import analyzed, executed, kind_of, nodes_of
-from backfill.runtime.source.data_source import (
-    StepPartition,
-    StepReader,
+from backfill.runtime.source.record_columns import OFFSET, RECORD_COLUMNS
+from backfill.runtime.source.source_frame import (
     planned_tables,
     source_frame,
     source_schema,
+    task_reader,
 )
-from backfill.runtime.source.record_columns import OFFSET, RECORD_COLUMNS
+from backfill.runtime.source.step_tasks import StepTasks
 from plain_values import plain_rows
 
 ZONES = ["UTC", "America/New_York", "Asia/Kolkata"]
@@ -43,13 +44,11 @@ def streamed(backfill: Backfill, steps: range, topic: str | None = None) -> Coun
     plan = backfill.settings.plan_workspace
     table = planned_tables(plan)["events"]
     schema = source_schema(table, with_record=topic is not None)
-    reader = StepReader(table, plan, backfill.settings.scratch, schema, topic)
+    read, tasks = task_reader(backfill.header, table, schema, topic), StepTasks(plan, "events")
     rows = []
     for step in steps:
-        start, end = ({"source": "events", "step": number} for number in (step, step + 1))
-        for partition in reader.partitions(start, end):
-            assert isinstance(partition, StepPartition)
-            rows += [row for batch in reader.read(partition) for row in plain_rows(batch)]
+        for number, task in enumerate(tasks.of(step)):
+            rows += [row for batch in read(task, step, number, None) for row in plain_rows(batch)]
     return Counter(map(shown, rows))
 
 
@@ -173,7 +172,9 @@ def test_a_run_of_steps_has_the_rows_of_its_steps(
     assert count > 3
     leaves = Leaves(spark, backfill.settings)
     for steps in (range(count), range(1, count - 1), range(2, 3), range(0)):
-        assert collected(leaves.frame("events", steps)) == streamed(backfill, steps)
+        read = streamed(backfill, steps)
+        assert collected(leaves.frame("events", steps)) == read
+        assert leaves.count("events", steps) == read.total()
 
 
 def test_columns_that_do_not_matter_are_null_and_rows_are_counted_without_any(
@@ -184,6 +185,7 @@ def test_columns_that_do_not_matter_are_null_and_rows_are_counted_without_any(
     steps = range(backfill.header.steps)
     leaves = Leaves(spark, backfill.settings)
     rows = sum(streamed(backfill, steps).values())
+    assert leaves.count("events", steps) == rows
     users = leaves.frame("events", steps, columns=frozenset({"user"}))
     assert users.schema == leaves.frame("events", steps).schema
     (row,) = users.agg(F.count("*"), F.count("id"), F.count("user")).collect()
@@ -191,6 +193,24 @@ def test_columns_that_do_not_matter_are_null_and_rows_are_counted_without_any(
     assert 0 < row[2] < rows
     for topic in (None, "raw"):
         assert leaves.frame("events", steps, topic, columns=frozenset()).count() == rows
+
+
+def test_the_rows_that_batch_jobs_report_are_those_that_they_have_read(
+    spark: SparkSession, lake: Catalog, plan: Callable[..., Backfill]
+) -> None:
+    """Also of files whose rows are in several steps, of which the plan only has an estimate."""
+    history(lake)
+    backfill = plan(
+        (START + timedelta(minutes=10), START + timedelta(minutes=90)),
+        {"ordering": {"policy": "Exact"}, "planning": {"targetStepBytes": 4096}},
+    )
+    lake.create_table("raw.copied", schema=lake.load_table("raw.events").schema())
+    one = BatchRun(backfill)
+    frame = source_frame(spark, backfill.settings, "events", None)
+    assert one.finish(one.prepared(frame, "copied", "at")) is None
+    (progress,) = one.run.tracker.queries[0].sources
+    (totals,) = backfill.header.sources
+    assert progress.rows == staged(lake, "copied").num_rows != sum(totals.step_rows)
 
 
 def test_offsets_are_unique_in_a_run_and_the_same_each_time(
@@ -222,13 +242,24 @@ def test_plans_say_nothing_of_how_files_are_opened(
     table = planned_tables(backfill.settings.plan_workspace)["events"]
     assert "hush-hush" in str(table.io_properties)
     frame = Leaves(spark, backfill.settings).frame("events", range(backfill.header.steps))
-    with event_log(spark, tmp_path) as log:
+    stream = source_frame(spark, backfill.settings, "events")
+    backfill.release(backfill.header.steps)
+    logged = tmp_path / "logged"
+    logged.mkdir()
+    with event_log(spark, logged) as log:
         frame.collect()
+        query = backfill.start(stream)
+        wait(lambda: committed(query) == backfill.header.steps + 1, query)
     heard = log()
-    frame.explain(mode="extended")
-    frame.explain(mode="formatted")
-    told = f"{heard}{capsys.readouterr().out}{frame._jdf.queryExecution().logical().toJSON()}"
+    query.explain(extended=True)
+    query.stop()
+    for each in (frame, stream):
+        each.explain(mode="extended")
+        each.explain(mode="formatted")
+    plans = [each._jdf.queryExecution().logical().toJSON() for each in (frame, stream)]
+    told = f"{heard}{capsys.readouterr().out}{plans}"
     assert "SparkListenerSQLExecutionStart" in heard
+    assert "backfill.step.events" in heard, "what the stream's tasks were told"
     assert "hush" not in told
 
 

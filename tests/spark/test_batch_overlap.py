@@ -36,7 +36,7 @@ from backfill.runtime.batch.split_frames import arrow_frame
 from backfill.runtime.batch.time_reach import Bounded, Reach, Sessions, Unbounded
 from backfill.runtime.catalyst import analyzed
 from backfill.runtime.queries.run_state import FINISHED, unsupported
-from backfill.runtime.source.data_source import source_frame
+from backfill.runtime.source.source_frame import source_frame
 from histories import HOUR_US, MINUTE_US
 from waiting import eventually
 
@@ -126,6 +126,19 @@ def with_a_table_twice(rows: DataFrame, time: str) -> DataFrame:
         f" GROUP BY window({time}, '1 hour'), k)"
         " SELECT h.at, n.k, h.rows, h.ids FROM hours h JOIN kinds n ON n.k = h.k"
     )
+
+
+def test_rows_without_a_time_are_computed_where_none_depends_on_another(
+    spark: SparkSession, lake: Catalog, events: Events
+) -> None:
+    backfill = events.planned("20m")
+    rows = source_frame(spark, backfill.settings, "events")
+    odd = rows.where("id % 2 = 1").select((F.col("id") * 10).alias("ids"))
+    run = BatchRun(backfill)
+    assert run.finish(run.prepared(odd, events.results, None)) is None
+    found = staged(lake, events.results)["ids"].to_pylist()
+    read = events.ids[events.arrived < START_US + (HOURS + 2) * HOUR_US]
+    assert sorted(found) == [10 * each for each in read.tolist() if each % 2]
 
 
 @pytest.mark.parametrize("program", [followed, hourly, with_a_table_twice])

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from applications import PREAMBLE
 from drivers import (
     DEADLINE_SECONDS,
@@ -27,7 +28,11 @@ from backfill.outputs.staging import Staged, read_staged
 from backfill.runtime.settings import RuntimeSettings
 
 STEPS = 3
-TABLES = {"copies": ("id", "user", "at"), "counts": ("start", "user", "n")}
+TABLES = {
+    "copies": ("id", "user", "at"),
+    "counts": ("start", "user", "n"),
+    "records": ("key", "value", "start"),
+}
 WINDOWS = """
 events = kafka(SparkSession.builder.getOrCreate()).withWatermark("at", "5 minutes")
 counts = events.groupBy(F.window("at", "15 minutes"), "user").count()
@@ -53,6 +58,21 @@ def windows() -> Counter[tuple[Any, ...]]:
         for at, user in zip(times, users, strict=True)
     )
     return Counter({(start, user, n): 1 for (start, user), n in found.items()})
+
+
+def changes() -> Counter[tuple[Any, ...]]:
+    """A record for each change of a window and user that a micro-batch makes."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    sent: Counter[tuple[Any, ...]] = Counter()
+    for step in range(STEPS):
+        changed = set()
+        for row in range(step * ROWS_PER_STEP, (step + 1) * ROWS_PER_STEP):
+            at, user = START + timedelta(seconds=10 * row), row % ROWS_PER_STEP % 3
+            key = (at - timedelta(seconds=(at - START).total_seconds() % 900), user)
+            found[key] += 1
+            changed.add(key)
+        sent.update((str(user), str(found[start, user]), start) for start, user in changed)
+    return sent
 
 
 def totals() -> Counter[tuple[Any, ...]]:
@@ -107,13 +127,24 @@ BY_SPANS = {
         "spec.outputs[0].keys: batch jobs have written several rows with the same n, such as {",
     )
 }
+RECORDS = f"""{WINDOWS}
+records = counts.selectExpr("cast(user as string) as key", "cast(n as string) as value", "start")
+records = records.writeStream.format("kafka").option("topic", "records").outputMode("update").start()
+"""
 PLAIN = 'kafka(SparkSession.builder.getOrCreate()).writeStream.queryName("copies").outputMode("update").start()'
 
 
 def test_the_newest_rows_or_the_last_batch_are_the_result(tmp_path: Path, lake: Catalog) -> None:
     history = Lake(tmp_path, lake, STEPS)
+    text, time = pa.string(), pa.timestamp("us", tz="UTC")
+    schema = pa.schema([("key", text), ("value", text), ("start", time)])
+    lake.create_table("default.records", schema)
     refused = REFUSED | BY_SPANS
-    programs = CASES | refused | {"rows that never change": (PLAIN, {}, "")}
+    others = {
+        "rows that never change": (PLAIN, {}, ""),
+        "records for Kafka": (RECORDS, {"timestampColumn": "start"}, ""),
+    }
+    programs = CASES | refused | others
     settings = {
         name: _settings(history, number, program, given)
         for number, (name, (program, given, *_)) in enumerate(programs.items())
@@ -143,6 +174,8 @@ def test_the_newest_rows_or_the_last_batch_are_the_result(tmp_path: Path, lake: 
         assert words in outcomes[name][2], (name, outcomes[name])
     copies = _rows(history, settings["rows that never change"], "copies")
     assert len(copies) == copies.total() == STEPS * ROWS_PER_STEP
+    assert outcomes["records for Kafka"][0] == "Finished", outcomes["records for Kafka"]
+    assert _rows(history, settings["records for Kafka"], "records") == changes()
     later = settings["totals of which some are later"]
     assert _rows(history, later, "counts") == before(LAST - timedelta(seconds=15), totals()), (
         "no older row of a user whose newest is after the window"
@@ -210,7 +243,7 @@ def _settings(
 ) -> RuntimeSettings:
     main_file = history.directory / f"application_{number}.py"
     main_file.write_text(PREAMBLE + program)
-    name = "copies" if "copies" in program else "counts"
+    name = next(table for table in ("copies", "records", "counts") if table in program)
     settings = history.settings(f"case-{number}", main_file, attempt, outputs=(name,))
     (output,) = settings.outputs
     changed = type(output).model_validate({**output.to_manifest(), **given})

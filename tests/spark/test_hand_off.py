@@ -724,7 +724,6 @@ class History:
             ).uri,
             checkpoints=str(home / "checkpoints"),
             channel=str(home / "channel"),
-            scratch=str(home / "scratch"),
             window=self.spec.window,
             sources=tuple(used),
             outputs=[

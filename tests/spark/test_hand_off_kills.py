@@ -75,8 +75,7 @@ class Attempts:
         with driver(self.settings) as process:
             kill_once(process, condition)
         attempt = self.settings.attempt + 1
-        scratch = f"{Path(self.settings.scratch).parent}/scratch-{attempt}"
-        self.settings = self.settings.model_copy(update={"attempt": attempt, "scratch": scratch})
+        self.settings = self.settings.model_copy(update={"attempt": attempt})
         assign(self.settings, self._header, self._header.steps)
 
     def history_is_read(self) -> bool:
@@ -211,7 +210,6 @@ class Growing:
             update={
                 "attempt": 2,
                 "plan": plan_directory(self._workspace, extended.inputs.own_id()).uri,
-                "scratch": f"{settings.scratch}-2",
             }
         )
         assign(again, extended, extended.steps)

@@ -21,7 +21,7 @@ from backfill.api.spec import BackfillSpec
 from backfill.runtime.batch import prepare_query
 from backfill.runtime.batch.pass_through import HandedOn, handed_on
 from backfill.runtime.catalyst import analyzed
-from backfill.runtime.source.data_source import source_frame
+from backfill.runtime.source.source_frame import source_frame
 from plain_values import plain_rows
 
 SCHEMAS = {"events": "k int, t timestamp, `a.b` struct<c: int>", "others": "k int, t timestamp"}

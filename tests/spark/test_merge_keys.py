@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from backfill.runtime.catalyst import frame_of
 from backfill.runtime.switching.batch_statements import Statement, merge_of, statement_of
 
 UPSERT = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
@@ -66,6 +67,67 @@ def test_other_conditions_are_not_by_columns(spark: SparkSession, condition: str
     found = merged(spark, "db.plays t USING rows s", condition)
     assert found.keys == ()
     assert found.problem
+
+
+SET_ALL = "UPDATE SET t.day = s.day, t.n = s.a + 1"
+INSERT_ALL = "INSERT (id, day, n) VALUES (s.id, s.day, s.a + 1)"
+
+
+@pytest.mark.parametrize(
+    ("update", "insert", "problem"),
+    [
+        (SET_ALL, INSERT_ALL, ""),
+        (f"{SET_ALL}, t.id = s.id", INSERT_ALL, ""),
+        (
+            "UPDATE SET DAY = s.day, n = s.a + 1",
+            "INSERT (ID, n, day) VALUES (id, s.a + 1, day)",
+            "",
+        ),
+        ("UPDATE SET t.day = s.day, t.a = s.a", "INSERT *", ""),
+        ("UPDATE SET *", "INSERT (id, a, day) VALUES (s.id, s.a, s.day)", ""),
+        (
+            SET_ALL,
+            "INSERT (id, day, n, made) VALUES (s.id, s.day, s.a + 1, now())",
+            "inserts made but does not update it, so existing rows keep theirs",
+        ),
+        (SET_ALL, "INSERT (id, n) VALUES (s.id, s.a + 1)", "updates day but does not insert it"),
+        (
+            "UPDATE SET t.day = s.day, t.n = t.n + s.a",
+            INSERT_ALL,
+            "computes n from the row that is in the table",
+        ),
+        (
+            "UPDATE SET t.day = s.day, t.n = s.a",
+            INSERT_ALL,
+            "sets n to one value when it inserts and another when it updates",
+        ),
+        (
+            SET_ALL,
+            "INSERT (id, day, n) VALUES (s.a, s.day, s.a + 1)",
+            "inserts rows with other values of id than it compares",
+        ),
+        (f"{SET_ALL}, t.k.id = s.a", INSERT_ALL, "sets t.k.id, which is not a column of the table"),
+        ("DELETE", INSERT_ALL, "does something other than"),
+        (SET_ALL, f"{INSERT_ALL} WHEN NOT MATCHED BY SOURCE THEN DELETE", "does something other"),
+    ],
+)
+def test_a_merge_that_sets_columns_is_redirected_only_if_it_puts_whole_rows_in_place_of_others(
+    spark: SparkSession, update: str, insert: str, problem: str
+) -> None:
+    spark.sql("SELECT 1 AS id, 2 AS day, 3 AS a").createOrReplaceTempView("rows")
+    text = (
+        "MERGE INTO db.plays t USING rows s ON t.id = s.id"
+        f" WHEN MATCHED THEN {update} WHEN NOT MATCHED THEN {insert}"
+    )
+    plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    found = statement_of(plan, spark)
+    assert found is not None
+    assert found.problem.startswith(problem) if problem else found.problem == ""
+    if not problem:
+        rows = frame_of(spark, found.rows)
+        named = {"a": 3, "n": 4, "day": 2, "id": 1}
+        assert rows.collect()[0].asDict() == {name: named[name.lower()] for name in rows.columns}
+        assert found.keys == ("id",)
 
 
 def test_frames_have_columns_by_the_names_in_their_plan(spark: SparkSession) -> None:

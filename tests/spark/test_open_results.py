@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.api.spec import Window
-from backfill.runtime.queries.logical_plan import watermark_delay_us
+from backfill.runtime.queries.logical_plan import closing_delay_us
 from backfill.runtime.queries.open_at_end import open_results
 from backfill.runtime.queries.result_times import shape
 from backfill.runtime.queries.tracker import OpenResults
@@ -132,14 +132,23 @@ class Events:
         writer.trigger(availableNow=True).start().awaitTermination()
         return self._spark.read.parquet(out), checkpoint
 
+    def later(self, minute: int) -> None:
+        """One more event of each stream, and another batch."""
+        for number in (2, 3):
+            for name in ("left", "right"):
+                self._write(name, number, [(1_000 + number, minute)])
+
     def _path(self, name: str) -> str:
         return str(self._directory / name)
 
     def _write(self, name: str, number: int, rows: list[tuple[int, int]]) -> None:
         key, time = ("k", "t") if name == "left" else ("k2", "t2")
         path = self._directory / name
-        path.mkdir(exist_ok=True)
-        lines = (json.dumps({key: k, time: f"2024-01-01T00:{minute:02}:00Z"}) for k, minute in rows)
+        path.mkdir(parents=True, exist_ok=True)
+        lines = (
+            json.dumps({key: k, time: f"2024-01-01T{minute // 60:02}:{minute % 60:02}:00Z"})
+            for k, minute in rows
+        )
         (path / f"{number}.json").write_text("\n".join(lines))
 
 
@@ -175,7 +184,7 @@ def test_no_result_of_the_window_is_missing_without_a_word(
     all_given, complete, delay_us = (
         times(given),
         times(events.complete(program)),
-        watermark_delay_us(frame),
+        closing_delay_us(frame),
     )
     for column in (*expected.exact, *expected.at_least, *expected.unknown):
         results = shape(frame, column)
@@ -202,8 +211,30 @@ def test_the_drain_that_lets_a_window_close_is_named_with_the_first_that_is_open
     frame = events.streams()[0].groupBy(F.window("t", "20 minutes")).count().select("window.start")
     _, checkpoint = events.run(frame, name)
     window = Window(start=MIDNIGHT, end=MIDNIGHT + timedelta(minutes=50))
-    found = open_results(
-        spark, checkpoint, window, watermark_delay_us(frame), shape(frame, "start")
-    )
+    found = open_results(spark, checkpoint, window, closing_delay_us(frame), shape(frame, "start"))
     first_us = int((MIDNIGHT + timedelta(minutes=40)).timestamp() * 1_000_000)
     assert found == OpenResults(count=1, first_us=first_us, needed_drain_seconds=20 * 60.0)
+
+
+def test_the_named_drain_lets_windows_of_joined_rows_close(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark keeps rows of the join for ten minutes more, and closes windows so much later."""
+    window = Window(start=MIDNIGHT, end=MIDNIGHT + timedelta(minutes=50))
+    drains, left_open = set(), []
+    for minutes in (20, 21):
+        events = Events(spark, tmp_path / f"{minutes}")
+        left, right = events.streams()
+        joined = left.join(right, F.expr(NEAR))
+        frame = joined.groupBy(F.window("t2", "10 minutes")).count().select("window.start")
+        delay_us, results = closing_delay_us(frame), shape(frame, "start")
+        _, checkpoint = events.run(frame)
+        before = open_results(spark, checkpoint, window, delay_us, results)
+        assert before.needed_drain_seconds is not None
+        drains.add(round(before.needed_drain_seconds))
+        events.later(50 + minutes)
+        events.run(frame)
+        left_open.append(open_results(spark, checkpoint, window, delay_us, results).count)
+    assert drains == {20 * 60}
+    assert left_open[0]
+    assert left_open[1] == 0

@@ -21,7 +21,8 @@ from backfill.runtime.hand_off.copy_checkpoint import MARKER, Marker, Placement,
 from backfill.runtime.hand_off.hadoop_files import Files
 from backfill.runtime.hand_off.offset_log import offsets_in_log
 from backfill.runtime.queries.earlier_attempts import checkpoint_of
-from backfill.runtime.source.data_source import source_frame
+from backfill.runtime.source.source_frame import source_frame
+from backfill.runtime.spark_versions import NO_REPARTITION, NO_STATE_READER
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
 STEPS, ROWS = 3, 20
@@ -71,6 +72,8 @@ def _placement(backfill: Backfill, location: Path, partitions: int | None = None
 
 
 def _counts(spark: SparkSession, location: Path) -> dict[int, int]:
+    if NO_STATE_READER:
+        pytest.skip(NO_STATE_READER)
     state = spark.read.format("statestore").load(str(location))
     return {row.user: row["count"] for row in state.select("key.user", "value.count").collect()}
 
@@ -104,7 +107,7 @@ def test_a_checkpoint_is_whole_or_made_again_wherever_its_driver_was_killed(
         with pytest.MonkeyPatch.context() as killed:
             _killed_at(killed, act)
             try:
-                placed = place(spark, placement, STEPS, LIVE)
+                placed = place(spark, placement, backfill.header, LIVE)
             except KeyboardInterrupt:
                 check_free(spark, placement)
     assert act > 6, "it was killed before, between and after its parts"
@@ -112,7 +115,7 @@ def test_a_checkpoint_is_whole_or_made_again_wherever_its_driver_was_killed(
     assert offsets_in_log(spark, placement.location) == (STEPS, STEPS, [LIVE["events"]])
     assert _counts(spark, tmp_path / "live") == expected
     before = sorted(path.stat().st_mtime_ns for path in (tmp_path / "live").rglob("*"))
-    assert place(spark, placement, STEPS, LIVE) == placed
+    assert place(spark, placement, backfill.header, LIVE) == placed
     after = sorted(path.stat().st_mtime_ns for path in (tmp_path / "live").rglob("*"))
     assert after == before, "a complete checkpoint is not touched again"
 
@@ -135,17 +138,18 @@ def test_a_driver_killed_while_it_removes_an_incomplete_copy_leaves_it_recognize
     with pytest.MonkeyPatch.context() as failing:
         failing.setattr(placing, "offsets_in_log", lambda *_: None)
         with pytest.raises(BackfillError):
-            place(spark, placement, STEPS, LIVE)
+            place(spark, placement, backfill.header, LIVE)
     assert (before := len(files())) > 5
     for removed in range(1, 4):
         with pytest.MonkeyPatch.context() as killed, pytest.raises(KeyboardInterrupt):
             killed.setattr(Files, "remove", removes_one)
-            place(spark, placement, STEPS, LIVE)
+            place(spark, placement, backfill.header, LIVE)
         assert len(files()) == before - removed
         check_free(spark, placement)
-    assert place(spark, placement, STEPS, LIVE).batch == STEPS
+    assert place(spark, placement, backfill.header, LIVE).batch == STEPS
 
 
+@pytest.mark.skipif(bool(NO_REPARTITION), reason=NO_REPARTITION)
 def test_a_repartition_that_fails_harms_neither_history_nor_the_next_attempt(
     spark: SparkSession, backfill: Backfill, tmp_path: Path
 ) -> None:
@@ -154,8 +158,8 @@ def test_a_repartition_that_fails_harms_neither_history_nor_the_next_attempt(
     try:
         _run(spark, backfill)
         with pytest.raises(Py4JJavaError):
-            place(spark, _placement(backfill, tmp_path / "live", 5), STEPS, LIVE)
-        placed = place(spark, _placement(backfill, tmp_path / "live"), STEPS, LIVE)
+            place(spark, _placement(backfill, tmp_path / "live", 5), backfill.header, LIVE)
+        placed = place(spark, _placement(backfill, tmp_path / "live"), backfill.header, LIVE)
         assert (placed.batch, placed.state_partitions) == (STEPS, 2)
         assert len(_counts(spark, tmp_path / "live")) == 7
     finally:
@@ -170,7 +174,7 @@ def test_an_uncommitted_batch_is_not_handed_over(
     for file in Path(placement.origin.uri, "commits").glob(f"*{STEPS}*"):
         file.unlink()
     with pytest.raises(BackfillError, match="the next attempt commits it"):
-        place(spark, placement, STEPS, LIVE)
+        place(spark, placement, backfill.header, LIVE)
 
 
 def test_what_is_at_a_location_already_is_never_replaced(
@@ -186,7 +190,7 @@ def test_what_is_at_a_location_already_is_never_replaced(
     other = Marker(uid="another", plan_id=placement.marker.plan_id, query="q")
     (tmp_path / "live" / MARKER).write_text(other.model_dump_json(by_alias=True))
     with pytest.raises(UnsupportedProgram, match="is in use"):
-        place(spark, placement, STEPS, LIVE)
+        place(spark, placement, backfill.header, LIVE)
     assert (tmp_path / "live" / "metadata").read_text() == "{}"
 
 
@@ -197,6 +201,6 @@ def test_what_spark_does_not_read_back_as_it_was_written_is_not_complete(
     placement = _placement(backfill, tmp_path / "live")
     monkeypatch.setattr(placing, "offsets_in_log", lambda *_: (STEPS, STEPS, ["{}"]))
     with pytest.raises(BackfillError, match="Spark reads the offsets"):
-        place(spark, placement, STEPS, LIVE)
+        place(spark, placement, backfill.header, LIVE)
     marker = Marker.model_validate_json((tmp_path / "live" / MARKER).read_text())
     assert marker.placed is None

@@ -14,11 +14,13 @@ from applications import (
     FINISHING,
     FUNCTIONS,
     IN_NEW_YORK,
+    IN_TURN,
     LOST,
     PREAMBLE,
     REFUSED,
     REFUSED_BY_SPANS,
     SIDE_QUERIES,
+    STOPPED_AT_ONCE,
 )
 from drivers import ROWS_PER_STEP, START, Lake, assign, run_applications, status
 from pyiceberg.catalog import Catalog
@@ -44,9 +46,15 @@ def test_applications_run_unmodified_or_are_refused_with_the_reason(
     functions = FUNCTIONS | {ALLOWED: ALLOWED_EFFECTS}
     finishing = choosing | FINAL_ROWS | streamed | functions
     refused = REFUSED | {f"{name}{BY_SPANS}": case for name, case in REFUSED_BY_SPANS.items()}
-    programs = finishing | {
-        name: program for name, (program, _) in (refused | FAILED | LOST).items()
+    in_turn = {f"one query after the other{how}": IN_TURN for how in (AS_STREAMS, BY_SPANS)}
+    ends = {
+        "UnsupportedProgram": refused,
+        "ProgramFailed": STOPPED_AT_ONCE,
+        "ApplicationFailed": FAILED,
+        "ResultLost": LOST,
     }
+    ending = {name: program for cases in ends.values() for name, (program, _) in cases.items()}
+    programs = finishing | in_turn | ending
     settings = {
         name: _settings(history, number, name, program)
         for number, (name, program) in enumerate(programs.items())
@@ -56,6 +64,12 @@ def test_applications_run_unmodified_or_are_refused_with_the_reason(
     assert {name: outcomes[name][0] for name in finishing} == dict.fromkeys(
         finishing, "Finished"
     ), outcomes
+    for name in in_turn:
+        assert outcomes[name][0] == "Finished", outcomes[name]
+        tables = [history.result(settings[name].backfill, table) for table in ("copies", "counts")]
+        assert {row["id"] for row in tables[0]} == set(range(STEPS * ROWS_PER_STEP)), name
+        assert {(row["start"], row["n"]) for row in tables[1]} == {(START, 20)}, name
+        assert list(map(len, tables)) == [STEPS * ROWS_PER_STEP, 3], name
     for name in finishing:
         rows = history.result(settings[name].backfill, "copies")
         assert {row["id"] for row in rows} == set(range(STEPS * ROWS_PER_STEP)), name
@@ -70,7 +84,6 @@ def test_applications_run_unmodified_or_are_refused_with_the_reason(
         assert {row["at"] for row in rows} == {
             START + row * timedelta(seconds=10) for row in range(STEPS * ROWS_PER_STEP)
         }, name
-    ends = {"UnsupportedProgram": refused, "ApplicationFailed": FAILED, "ResultLost": LOST}
     assert [
         (name, words, outcomes[name])
         for reason, cases in ends.items()
@@ -84,7 +97,8 @@ def _settings(history: Lake, number: int, name: str, program: str) -> RuntimeSet
     main_file.write_text(PREAMBLE + program)
     ignored = ("alerts",) if "left out" in name else ()
     effects = get_args(Effect) if name == ALLOWED else ()
-    settings = history.settings(f"case-{number}", main_file).model_copy(
+    outputs = ("copies", "counts") if program is IN_TURN else ("copies",)
+    settings = history.settings(f"case-{number}", main_file, outputs=outputs).model_copy(
         update={
             "ignored_queries": ignored,
             "allowed_effects": effects,

@@ -25,9 +25,12 @@ from pyiceberg.catalog import Catalog
 
 from backfill.planning.plan import read_splits
 from backfill.runtime.queries.earlier_attempts import begun_with, checkpoint_of
+from backfill.runtime.queries.run_state import identity
 from backfill.runtime.switching.state_store import HEAP, PROVIDER, ROCKSDB
 
 STEPS = 10
+CHECKPOINT = identity("counts-production", "counts")
+"""Of the query, whose name is made of its output and the location of its checkpoint."""
 APPLICATION = """
 import uuid
 from pyspark.sql import SparkSession, functions as F
@@ -101,9 +104,9 @@ def test_whatever_ends_a_driver_the_next_one_goes_on_and_every_row_counts_once(
     assert "the application ended normally" in log
     assert "keeps its state in memory: it needs" in log
     assert log.count("keeps its state in memory, as in earlier attempts") == 3
-    assert begun_with(checkpoint_of("counts", fourth.checkpoint_workspace))[PROVIDER] == HEAP
+    assert begun_with(checkpoint_of(CHECKPOINT, fourth.checkpoint_workspace))[PROVIDER] == HEAP
 
-    assert [path.name for path in Path(fourth.checkpoints).iterdir()] == ["counts"], (
+    assert [path.name for path in Path(fourth.checkpoints).iterdir()] == [CHECKPOINT], (
         "each attempt goes on where the last one was"
     )
     expected = [
@@ -135,7 +138,7 @@ def test_a_stream_keeps_its_state_where_it_began_whatever_a_later_attempt_sets(
                 process.wait()
             else:
                 assert process.wait(DEADLINE_SECONDS) == 0
-        checkpoint = checkpoint_of("counts", settings.checkpoint_workspace)
+        checkpoint = checkpoint_of(CHECKPOINT, settings.checkpoint_workspace)
         assert begun_with(checkpoint)[PROVIDER] == ROCKSDB, attempt
     log = (tmp_path / "counts" / "driver.log").read_text()
     assert (
@@ -180,7 +183,7 @@ spark = SparkSession.builder.getOrCreate()
 events = spark.readStream.table("lake.default.events")
 query = events.writeStream.queryName("copies").toTable("default.copies")
 first = query.runId
-while query.isActive and not query.recentProgress:
+while query.isActive and query.runId == first:
     time.sleep(0.1)
 (known,) = spark.streams.active
 assert known is query and spark.streams.get(query.id) is query
@@ -188,7 +191,7 @@ print("the application sees", "another run" if query.runId != first else "the ru
 query.awaitTermination()
 """
 SLOW_ONCE = """#!/bin/sh
-case "$*" in *python_streaming_source_runner*) mkdir "{marker}" 2>/dev/null && sleep 11;; esac
+case "$*" in *pyspark.worker*) ls {checkpoints}/*/commits/0 2>/dev/null && mkdir "{marker}" && sleep 11;; esac >&2
 exec "{python}" "$@"
 """
 
@@ -196,13 +199,16 @@ exec "{python}" "$@"
 def test_a_query_whose_python_process_was_slow_to_start_is_started_again_in_the_same_attempt(
     tmp_path: Path, lake: Catalog
 ) -> None:
-    """Spark waits ten seconds for the process of a source, whatever is configured."""
+    """Spark waits ten seconds for a process that no daemon starts, whatever is configured."""
     history = Lake(tmp_path, lake, 2)
     program, python = tmp_path / "app.py", tmp_path / "slow-python"
     program.write_text(WATCHED)
-    python.write_text(SLOW_ONCE.format(marker=tmp_path / "was-slow", python=sys.executable))
-    python.chmod(0o755)
     settings = history.settings("copies", program)
+    settings.spark_conf["spark.python.use.daemon"] = "false"
+    settings.spark_conf["spark.master"] = "local[2]"  # else Spark tries the task again itself
+    paths = {"checkpoints": settings.checkpoints, "marker": tmp_path / "was-slow"}
+    python.write_text(SLOW_ONCE.format(**paths, python=sys.executable))
+    python.chmod(0o755)
 
     assign(settings, history.header, 2)
     with driver(settings, python) as process:

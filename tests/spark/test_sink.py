@@ -4,8 +4,11 @@ lost commits.
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,10 +27,11 @@ from backfill.api.errors import UnsupportedProgram
 from backfill.api.output import Output
 from backfill.outputs.cleanup import remove_orphans
 from backfill.outputs.result_names import Result
-from backfill.outputs.staging import Staged, read_staged, staged_files
+from backfill.outputs.staging import Part, Staged, read_staged, staged_files
 from backfill.outputs.window_rows import Stretch
+from backfill.runtime.changes.micro_batches import redirect
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.sink import SinkWriter, redirect, settings_for, sink_settings
+from backfill.runtime.sink import SinkWriter, settings_for, sink_settings
 from backfill.runtime.switching.kafka_records import record_rows
 from cases import cases
 
@@ -86,12 +90,9 @@ class Stream:
     def run(self, change: Callable[[DataFrame], DataFrame] = lambda frame: frame) -> None:
         """Runs the query until it has read all files."""
         writer = change(self.read()).writeStream.option("checkpointLocation", str(self.checkpoint))
-        query = (
-            redirect(writer, sink_settings(writer._df, _settings(self.output), self.output, "copy"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        sink = sink_settings(writer._df, _settings(self.output), self.output, "copy")
+        fake_gate: Any = SimpleNamespace(open=lambda _spark, _batch: nullcontext())
+        redirect(writer, sink, fake_gate).trigger(availableNow=True).start().awaitTermination()
 
     def written(self) -> list[int]:
         """The ids in the branch, sorted."""
@@ -124,7 +125,6 @@ def _settings(output: Output) -> RuntimeSettings:
             "plan": "unused",
             "checkpoints": "unused",
             "channel": "unused",
-            "scratch": "unused",
             "window": {
                 "start": "2021-07-11T01:00:00Z",
                 "end": "2021-07-11T03:00:00Z",
@@ -137,13 +137,27 @@ def _settings(output: Output) -> RuntimeSettings:
     )
 
 
+def test_a_column_that_a_query_sets_to_null_itself_does_not_end_the_run(
+    stream: Stream, tmp_path: Path
+) -> None:
+    at = pa.array([START_US + 3_600_000_000 + row * 60_000_000 for row in range(60)])
+    of_others = {"id": range(60), "at": at.cast(COLUMNS.field("at").type), "who": ["you"] * 60}
+    stream.table.append(pa.table(of_others, schema=COLUMNS))
+    with pytest.raises(StreamingQueryException, match="is null in all"):
+        stream.run(lambda frame: frame.withColumn("WHO", F.expr("nullif(WHO, 'me')")))
+    stream.checkpoint = tmp_path / "another"
+    none = F.lit(None).cast("string").alias("who")
+    stream.run(lambda frame: frame.select("id", "at", none).where("id >= 0"))
+    assert stream.written() == list(range(ROWS, 3 * ROWS))
+
+
 def test_the_window_s_rows_of_every_batch_are_in_the_branch_and_main_is_untouched(
     stream: Stream,
 ) -> None:
     stream.run()
     assert stream.written() == list(range(ROWS, 3 * ROWS))
     assert read_staged(stream.table.metadata, RESULT) == Staged(
-        "copy", BATCHES - 1, 2 * ROWS, 2 * ROWS, files=2
+        2 * ROWS, 2 * ROWS, files=2, parts={"copy": Part(BATCHES - 1)}
     )
     assert stream.table.current_snapshot() is None
     assert {len(file.partition) for file in staged_files(stream.table, RESULT)} == {1}
@@ -186,7 +200,7 @@ def test_a_batch_committed_to_the_branch_but_not_by_spark_is_not_doubled(stream:
     assert stream.written() == list(range(ROWS, 3 * ROWS))
     after = read_staged(stream.table.metadata, RESULT)
     assert before and after
-    assert (after.batch_id, after.rows, after.rows_outside_window) == (
+    assert (after.parts["copy"].batch_id, after.rows, after.rows_outside_window) == (
         BATCHES,
         before.rows,
         before.rows_outside_window + ROWS,

@@ -2,10 +2,10 @@
 between.
 """
 
-import json
 import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,14 +13,18 @@ import pyarrow as pa
 import pytest
 from planned_sources import Backfill, committed, planned, wait
 from pyiceberg.catalog import Catalog
-from pyspark.sql import SparkSession
+from pyspark.errors import PythonException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
 
 from backfill.api.errors import InvalidPlanInput
 from backfill.api.spec import BackfillSpec
-from backfill.runtime.source.data_source import source_frame, source_observed
+from backfill.runtime.queries.earlier_attempts import checkpoint_of
+from backfill.runtime.source.clock import read_of_offset
+from backfill.runtime.source.source_frame import source_frame, source_observed
 from backfill.runtime.source.split_reading import count_rows
+from cases import cases
+from waiting import PATIENCE_SECONDS
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
 START_US = 1_625_961_600_000_000
@@ -46,12 +50,10 @@ def rows_of(name: str, step: int) -> pa.Table:
     return pa.table({"id": ids, "user": [f"u{each % 3}" for each in ids], "at": at}, TYPES[name])
 
 
-def stop_when_idle(backfill: Backfill, query: StreamingQuery, released: int) -> None:
-    backfill.release(released, stop=True)
-    wait(
-        lambda: not query.status["isTriggerActive"] and "Waiting" in query.status["message"], query
-    )
-    query.stop()
+def read_so_far(backfill: Backfill, batch: int) -> list[tuple[int, int]]:
+    """By the checkpoint, how far a batch has read each source."""
+    checkpoint = checkpoint_of("q", backfill.settings.checkpoint_workspace)
+    return list(map(read_of_offset, checkpoint.read(f"offsets/{batch}").decode().split("\n")[2:]))
 
 
 @pytest.fixture
@@ -91,10 +93,9 @@ def test_a_batch_is_one_step_and_nothing_is_read_before_it_is_released(
     wait(lambda: committed(query) >= 2, query)
     backfill.release(STEPS)
     wait(lambda: committed(query) >= STEPS + 1, query)
-    batches = [progress for progress in query.recentProgress if progress.batchId <= STEPS]
-    assert [progress.numInputRows for progress in batches] == [ROWS] * STEPS + [0]
-    offsets = [json.loads(progress.sources[0].endOffset) for progress in batches]
-    assert offsets == [{"source": "events", "step": step} for step in range(1, STEPS + 2)]
+    batches = [progress for progress in query.recentProgress if progress["batchId"] <= STEPS]
+    offsets = [read_so_far(backfill, progress["batchId"]) for progress in batches]
+    assert offsets == [[(0, step)] for step in range(1, STEPS + 2)]
     assert sorted(row.id for row in backfill.results(spark).collect()) == list(range(ROWS * STEPS))
 
 
@@ -105,7 +106,7 @@ def test_progress_tells_what_was_really_read(spark: SparkSession, backfill: Back
     wait(lambda: committed(query) >= 1, query)
     metrics = {
         source_observed(name): row.asDict()
-        for name, row in query.lastProgress.observedMetrics.items()
+        for name, row in query.lastProgress["observedMetrics"].items()
     }
     first = START_US + 5_000_000
     expected = {"rows": ROWS, "min_us": first, "max_us": first + ROWS - 1}
@@ -118,11 +119,94 @@ def test_a_query_goes_on_where_it_stopped_and_ends_with_the_flush(
     backfill.release(2)
     first = backfill.start(source_frame(spark, backfill.settings, "events"))
     wait(lambda: committed(first) >= 2, first)
-    stop_when_idle(backfill, first, released=2)
+    first.stop()
     backfill.release(STEPS)
     second = backfill.start(source_frame(spark, backfill.settings, "events"))
     wait(lambda: committed(second) >= STEPS + 1, second)
     assert sorted(row.id for row in backfill.results(spark).collect()) == list(range(ROWS * STEPS))
+
+
+def test_a_query_that_waits_for_a_step_ends_without_an_error_when_it_is_stopped(
+    spark: SparkSession, backfill: Backfill
+) -> None:
+    backfill.release(1)
+    query = backfill.start(source_frame(spark, backfill.settings, "events"))
+    wait(lambda: committed(query) >= 1, query)
+    query.stop()
+    backfill.release(STEPS)
+    assert (query.isActive, query.exception()) == (False, None)
+    assert backfill.results(spark).count() == ROWS
+
+
+def repartitioned(events: DataFrame) -> DataFrame:
+    return events.repartition(3, "user").select("id")
+
+
+def sorted_by_user(events: DataFrame) -> DataFrame:
+    return events.repartitionByRange(3, "user").select("id")
+
+
+def broadcast(events: DataFrame) -> DataFrame:
+    ids = events.sparkSession.range(ROWS * STEPS)
+    return ids.join(F.broadcast(events), "id").select("id")
+
+
+@cases(
+    "program",
+    {"repartitioned": repartitioned, "sorted": sorted_by_user, "broadcast": broadcast},
+)
+def test_what_spark_computes_before_it_gives_a_batch_to_its_sink_is_of_the_same_step(
+    spark: SparkSession, backfill: Backfill, program: Callable[[DataFrame], DataFrame]
+) -> None:
+    frame = program(source_frame(spark, backfill.settings, "events"))
+    query = backfill.start(frame)
+    for step in range(1, STEPS + 1):
+        backfill.release(step)
+        wait(lambda: committed(query) >= step, query)  # noqa: B023
+    wait(lambda: committed(query) >= STEPS + 1, query)
+    assert sorted(row.id for row in backfill.results(spark).collect()) == list(range(ROWS * STEPS))
+
+
+def test_rows_of_a_batch_are_not_there_for_a_thread_that_is_unknown_to_it(
+    spark: SparkSession, backfill: Backfill
+) -> None:
+    """They are neither none nor those of another step."""
+    found: list[str] = []
+
+    def read(rows: DataFrame, step: int) -> None:
+        def count() -> None:
+            try:
+                found.append(f"{rows.count()} rows")
+            except PythonException as error:
+                found.append(str(error))
+
+        thread = threading.Thread(target=count)
+        thread.start()
+        thread.join()
+        count()
+
+    query = backfill.start(source_frame(spark, backfill.settings, "events"), sink=read)
+    backfill.release(1)
+    wait(lambda: committed(query) >= 1, query)
+    unknown, known = found[:2]
+    assert "rows of events are read in a thread that cannot be attributed to a batch" in unknown
+    assert known == f"{ROWS} rows"
+    assert spark.sparkContext.getLocalProperty("backfill.step.events") is None, "of this thread"
+
+
+def test_a_query_whose_sources_have_changed_their_order_is_refused(
+    spark: SparkSession, backfill: Backfill
+) -> None:
+    """Otherwise the state of one would be gone on with by the rows of the other."""
+    events, plays = (source_frame(spark, backfill.settings, name).select("id") for name in TYPES)
+    backfill.release(1)
+    first = backfill.start(events.unionAll(plays))
+    wait(lambda: committed(first) >= 1, first)
+    first.stop()
+    backfill.release(STEPS)
+    second = backfill.start(plays.unionAll(events))
+    with pytest.raises(StreamingQueryException, match="the order of its sources has changed"):
+        second.awaitTermination(PATIENCE_SECONDS)
 
 
 def test_the_flush_closes_what_the_last_step_has_passed(
@@ -146,18 +230,15 @@ def test_sources_of_one_query_are_always_at_the_same_step(
         backfill.release(step)
         wait(lambda: committed(query) >= step, query)  # noqa: B023
     wait(lambda: committed(query) >= STEPS + 1, query)
-    ends = [
-        [json.loads(source.endOffset)["step"] for source in progress.sources]
-        for progress in query.recentProgress
-    ]
-    assert all(first == second for first, second in ends)
+    ends = [read_so_far(backfill, batch) for batch in range(STEPS + 1)]
+    assert ends == [[(0, step), (1, step)] for step in range(1, STEPS + 2)]
     assert backfill.results(spark).count() == ROWS * STEPS
 
 
 def test_a_killed_python_worker_is_replaced_and_its_rows_are_read_again(
     spark: SparkSession, backfill: Backfill
 ) -> None:
-    marker = Path(backfill.settings.scratch) / "killed"
+    marker = Path(backfill.settings.channel).parent / "killed"
 
     @F.udf("long")
     def die_once(value: int) -> int:

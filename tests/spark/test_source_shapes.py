@@ -18,9 +18,9 @@ from pyspark.sql.types import LongType
 from backfill.api.errors import InvalidPlanInput
 from backfill.api.spec import BackfillSpec
 from backfill.runtime.queries.progress_listener import committed_batch
-from backfill.runtime.source.data_source import source_frame
+from backfill.runtime.source.source_frame import source_frame
 from backfill.runtime.source.timestamp_columns import column_of, microseconds
-from backfill.runtime.switching.kafka_rows import kafka_frame
+from backfill.runtime.switching.kafka_rows import kafka_frame, record_headers
 from backfill.runtime.switching.source_frames import SourceFrames
 
 
@@ -57,10 +57,7 @@ def rows_as(lake: Catalog, tmp_path: Path) -> Iterator[Callable[..., Backfill]]:
 def all_rows(backfill: Backfill, frame: DataFrame) -> list[Row]:
     """All rows of a frame, read as a stream."""
     rows: list[Row] = []
-    checkpoint = f"{backfill.settings.checkpoints}/rows"
-    writer = frame.writeStream.foreachBatch(lambda batch, number: rows.extend(batch.collect()))
-    query = writer.queryName("rows").option("checkpointLocation", checkpoint).start()
-    backfill.queries.append(query)
+    query = backfill.start(frame, sink=lambda batch, _number: rows.extend(batch.collect()))
     backfill.release(backfill.header.steps)
     wait(lambda: committed(query) > backfill.header.steps, query)
     return rows
@@ -108,9 +105,9 @@ TOPIC = {"kafka": {"topic": "raw"}}
 def test_the_value_of_a_record_is_the_row_as_json_with_microseconds(
     spark: SparkSession, rows_as: Callable[..., Backfill]
 ) -> None:
-    backfill = rows_as(live=TOPIC)
+    backfill = rows_as()
     frame = kafka_frame(spark, backfill.settings, "events")
-    names = "key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int"
+    names = "key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int,headers:array<struct<key:string,value:binary>>"
     assert frame.schema.simpleString() == f"struct<{names}>"
     assert all(column.nullable for column in frame.schema)
     full, empty = all_rows(backfill, frame)
@@ -123,12 +120,47 @@ def test_the_value_of_a_record_is_the_row_as_json_with_microseconds(
     assert json.loads(bytes(empty.value)) == {"at": "2021-07-11T00:05:00.123456"}
     assert (full.key, full.topic, full.partition, full.timestamp, full.timestampType) == (
         None,
-        "raw",
+        "events",
         0,
         AT,
         0,
     )
     assert full.offset != empty.offset
+    assert full.headers is None
+
+
+HEADERS = [Row(key="trace", value=bytearray(b"1")), Row(key="none", value=None)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("array<struct<key: string, value: binary>>", HEADERS),
+        (
+            "array<struct<value: string, key: string>>",
+            [Row(value="1", key="trace"), (None, "none")],
+        ),
+        ("map<string, string>", {"trace": "1", "none": None}),
+        ("map<string, binary>", {"trace": bytearray(b"1"), "none": None}),
+    ],
+)
+def test_headers_are_what_spark_reads_from_kafka_however_the_table_has_them(
+    spark: SparkSession, kind: str, value: object
+) -> None:
+    empty: object = {} if kind.startswith("map") else []
+    rows = spark.createDataFrame([(value,), (empty,), (None,)], f"h {kind}")
+    found = rows.select(record_headers(rows, "h").alias("headers"))
+    assert found.schema.simpleString() == "struct<headers:array<struct<key:string,value:binary>>>"
+    assert [row.headers for row in found.collect()] == [HEADERS, None, None]
+
+
+@pytest.mark.parametrize("kind", ["string", "array<string>", "map<string, int>"])
+def test_a_column_that_cannot_be_headers_is_refused(spark: SparkSession, kind: str) -> None:
+    rows = spark.createDataFrame([], f"h {kind}")
+    with pytest.raises(
+        InvalidPlanInput, match="use a list of structs with key and value, or a map"
+    ):
+        record_headers(rows, "h")
 
 
 def test_a_program_that_parses_the_value_gets_the_table_back(
@@ -310,7 +342,7 @@ def test_one_query_can_read_a_source_in_both_shapes_and_counts_its_rows_once(
     backfill = rows_as(live=TOPIC)
     frames = SourceFrames(backfill.settings)
     users = F.from_json(F.col("value").cast("string"), "user string")["user"].alias("user")
-    records, rows = frames.kafka(spark, "events"), frames.rows(spark, "events")
+    records, rows = frames.kafka(spark, "events", headers=False), frames.rows(spark, "events")
     both = (
         records.select("timestamp", users)
         .union(rows.select("at", "user"))
@@ -321,7 +353,7 @@ def test_one_query_can_read_a_source_in_both_shapes_and_counts_its_rows_once(
     assert {row.timestamp for row in found} == {AT}
     first = committed_batch(backfill.queries[0].recentProgress[0])
     assert first is not None
-    assert (first.rows, first.ends) == ({"events": 2}, {"events": 1})
+    assert (first.rows, first.end) == ({"events": 2}, 1)
 
 
 @pytest.mark.parametrize(
@@ -336,7 +368,6 @@ def test_one_query_can_read_a_source_in_both_shapes_and_counts_its_rows_once(
             "column day has the type date",
         ),
         ({"live": TOPIC, "kafka": {"keyColumn": "kafka.key"}}, r"no column kafka\.key"),
-        ({}, "has no live.kafka.topic"),
     ],
 )
 def test_a_column_that_does_not_fit_a_record_is_named(

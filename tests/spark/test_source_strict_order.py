@@ -13,7 +13,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.api.spec import BackfillSpec
-from backfill.runtime.source.data_source import source_frame
+from backfill.runtime.source.source_frame import source_frame
 
 START = datetime(2021, 7, 11)
 PARTITIONS = 5
@@ -60,13 +60,7 @@ def test_rows_of_a_kafka_partition_are_read_in_offset_order(
     frame = source_frame(spark, backfill.settings, "events").withColumn(
         "task", F.spark_partition_id()
     )
-    writer = frame.writeStream.foreachBatch(lambda batch, number: batches.append(batch.collect()))
-    query = (
-        writer.queryName("strict")
-        .option("checkpointLocation", f"{backfill.settings.checkpoints}/strict")
-        .start()
-    )
-    backfill.queries.append(query)
+    query = backfill.start(frame, sink=lambda batch, _number: batches.append(batch.collect()))
     backfill.release(backfill.header.steps)
     wait(lambda: committed(query) > backfill.header.steps, query)
     backfill.stop()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from applications import IN_THE_SESSION
 from pyspark.sql import SparkSession
+from pyspark.sql.catalog import Catalog
 
 from backfill.api.errors import UnsupportedProgram
 from backfill.runtime.queries.run_state import ProgramRun
@@ -62,7 +63,10 @@ WRITING = (
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> ProgramRun:
-    settings: Any = SimpleNamespace(allowed_effects=(), ignored_queries=("others",))
+    table = SimpleNamespace(table="lake.marts.results")
+    settings: Any = SimpleNamespace(
+        allowed_effects=(), ignored_queries=("others",), sources=(), outputs=(table,)
+    )
     run = ProgramRun(settings)
     monkeypatch.setattr(sql_statements, "_program", MainProgram(run))
     return run
@@ -101,4 +105,50 @@ def test_inserts_and_merges_may_be_left_out(spark: SparkSession, run: ProgramRun
     views = spark.sql("SHOW VIEWS").count()
     assert not sql_statements._may_run(spark, from_rows, {"rows": spark.range(1)})
     assert spark.sql("SHOW VIEWS").count() == views, "the view in place of the rows is gone"
+    assert run.outcome is None
+
+
+def test_what_the_backfill_has_is_not_created_in_a_catalog_that_spark_does_not_know(
+    spark: SparkSession, run: ProgramRun
+) -> None:
+    for text in (
+        "create table if not exists lake.marts.results (a int) using iceberg",
+        "create table if not exists `Marts`.`results` (a int)",
+        "create table if not exists lake.marts.results as select 1 as a",
+        "create schema if not exists lake.marts",
+        "create namespace if not exists marts",
+    ):
+        assert not sql_statements._may_run(spark, text, {}), text
+    assert run.outcome is None
+    for text in (
+        "create table lake.marts.results (a int)",
+        "create or replace table lake.marts.results (a int)",
+    ):
+        with pytest.raises(UnsupportedProgram):
+            sql_statements._may_run(spark, text, {})
+
+
+def test_a_program_may_enter_a_catalog_of_the_backfill_that_spark_does_not_know(
+    spark: SparkSession, run: ProgramRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or programs that begin with ``USE`` run only where the image has the catalog."""
+    for kind, names in {
+        SparkSession: ("sql",),
+        Catalog: (*sql_statements._OF_CATALOGS, "tableExists", "databaseExists"),
+    }.items():
+        for name in (*names, "setCurrentCatalog", "setCurrentDatabase"):
+            if hasattr(kind, name):
+                monkeypatch.setattr(kind, name, getattr(kind, name))  # as it is afterwards
+    monkeypatch.setattr(sql_statements, "_program", None)
+    sql_statements.watch_statements(MainProgram(run))
+    for place in ("lake", "marts", "lake.marts", "namespace marts"):
+        spark.sql(f"USE {place}")
+    spark.catalog.setCurrentCatalog("lake")
+    spark.catalog.setCurrentDatabase("marts")
+    assert spark.catalog.currentDatabase() == "default"
+    for statement in ("USE elsewhere", "SELECT * FROM marts.results"):
+        with pytest.raises(Exception, match=r"NOT_FOUND|not found"):
+            spark.sql(statement).collect()
+    with pytest.raises(Exception, match=r"NOT_FOUND|not found"):
+        spark.catalog.setCurrentDatabase("elsewhere")
     assert run.outcome is None

@@ -20,8 +20,7 @@ from backfill.api.spec import BackfillSpec
 from backfill.runtime.queries.clock_dependence import comparison_with_clock
 from backfill.runtime.queries.logical_plan import columns_used, sources_read
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.source.data_source import source_frame
-from backfill.runtime.source.used_columns import add_used_columns, used_columns_path
+from backfill.runtime.source.source_frame import source_frame
 from backfill.runtime.switching.kafka_rows import kafka_frame, missing_record_columns
 from backfill.runtime.switching.source_frames import SourceFrames
 from cases import cases
@@ -136,7 +135,8 @@ def test_a_kafka_record_uses_every_column_as_far_as_its_value_is_looked_at(
             lambda frame: frame.where("key is null or offset > 3").select("value"),
             ["keyColumn", "offsetColumn"],
         ),
-        (lambda frame: frame.select("*").drop("key", "partition", "offset"), []),
+        (lambda frame: frame.select("value", F.size("headers")), ["headersColumn"]),
+        (lambda frame: frame.select("*").drop("key", "partition", "offset", "headers"), []),
         (
             lambda frame: frame.selectExpr(
                 "cast(value as string)", "timestamp", "topic", "timestampType"
@@ -160,12 +160,13 @@ def test_what_of_a_record_nobody_gives_is_not_made_up_where_the_program_uses_it(
         ]
 
 
-def test_a_topic_whose_records_have_no_keys_gives_null_for_them(
+def test_a_topic_whose_records_have_no_keys_or_headers_gives_null_for_them(
     spark: SparkSession, backfill: Backfill
 ) -> None:
     (source,) = backfill.settings.sources
-    keyless = source.model_copy(update={"kafka": KafkaColumns(keyless=True)})
-    used = columns_used(kafka_frame(spark, backfill.settings, "events").select("key", "value"))
+    keyless = source.model_copy(update={"kafka": KafkaColumns(keyless=True, headerless=True)})
+    records = kafka_frame(spark, backfill.settings, "events")
+    used = columns_used(records.select("key", "value", "headers"))
     assert missing_record_columns((keyless,), used) == []
 
 
@@ -180,7 +181,6 @@ AVRO = KafkaValue.model_validate(
 def with_value(backfill: Backfill, value: KafkaValue) -> RuntimeSettings:
     """The settings of a Backfill whose only source has such values."""
     (source,) = backfill.settings.sources
-    assert source.live is not None
     live = source.live.model_copy(
         update={"kafka": source.live.kafka.model_copy(update={"value": value})}
     )
@@ -192,11 +192,9 @@ def with_value(backfill: Backfill, value: KafkaValue) -> RuntimeSettings:
 def test_rows_are_right_in_the_columns_used_and_the_others_are_null(
     spark: SparkSession, backfill: Backfill
 ) -> None:
-    path = used_columns_path(backfill.settings.scratch, "events")
     frame = source_frame(spark, backfill.settings, "events")
-    add_used_columns(path, columns_used(frame.select("id"))["events"])
-    add_used_columns(path, columns_used(frame.select("place.zone"))["events"])
-    query = backfill.start(frame)  # gives out more than was told of
+    used = columns_used(frame.select("id", "place.zone"))
+    query = backfill.start(frame, used=used)  # gives out more than is said to matter
     backfill.release(backfill.header.steps)
     wait(lambda: committed(query) == backfill.header.steps + 1, query)
     rows = [row.asDict(recursive=True) for row in backfill.results(spark).orderBy("id").collect()]

@@ -13,7 +13,7 @@ from backfill.runtime.source.warm_up import _read_nothing
 def test_they_are_there_for_the_tasks_that_follow(spark: SparkSession) -> None:
     daemon = daemon_of_tasks(spark)
     before = children(daemon)
-    _read_nothing(spark, streams=False)
+    _read_nothing(spark)
     assert daemon_of_tasks(spark) == daemon
     assert before <= children(daemon), "warming up has ended processes"
 

@@ -27,7 +27,6 @@ def settings_of(
             "plan": f"{home}/plan",
             "checkpoints": home,
             "channel": home,
-            "scratch": home,
             "window": window,
             "sources": (),
             "outputs": outputs,

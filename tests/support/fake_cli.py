@@ -58,6 +58,11 @@ class Command:
         if self._process.is_alive() and self._process.pid is not None:
             os.kill(self._process.pid, number)
 
+    @property
+    def printed(self) -> str:
+        """What it has printed so far."""
+        return self._files[0].read_text()
+
     def end(self) -> tuple[int, str, str]:
         """Waits for it. Its exit status, and what it printed."""
         self._process.join(PATIENCE_SECONDS)

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from backfill.api.validation import settings_digest
 from backfill.planning.plan import read_header
-from backfill.planning.recorded_offsets import offsets_file
+from backfill.planning.recorded_offsets import offsets_file, write_offsets
 from backfill.planning.workspace import Workspace
 from backfill.protocol.atomic_files import replace_file
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE, DriverSettings
@@ -140,7 +140,7 @@ class FakeDriver:
                 self.report(
                     "Failed",
                     reason="UnsupportedProgram",
-                    message="foreachBatch cannot be redirected",
+                    message=f"{self.wishes.get('about', '')}foreachBatch cannot be redirected",
                 )
                 return 2
             return self.run_steps()
@@ -149,7 +149,7 @@ class FakeDriver:
         self.report("Starting")
         for total in self.header.sources if "offsets" in self.wishes else ():
             name = offsets_file(self.header.inputs.own_id(), total.name)
-            (self.checkpoints / name).write_text(json.dumps(self.wishes["offsets"]))
+            write_offsets(Workspace(str(self.checkpoints)), name, self.wishes["offsets"])
         self.report("Running")
         beat = time.monotonic()
         while self.committed <= self.header.steps:
@@ -210,12 +210,15 @@ class FakeDriver:
         return HandOffReport(queries=(query,), written=True, seconds=0.5)
 
     def stage(self) -> None:
-        """An empty result for every output."""
+        """A result of one row for every output: nulls, at the start of the window."""
         settings = self.settings
         if not settings.outputs:
             return
         # They bring PyArrow and PyIceberg: most of a process's CPU time, and most have no output.
+        import pyarrow as pa
+
         from backfill.iceberg.open_tables import Catalogs
+        from backfill.outputs.data_files import DataFileWriter, layout
         from backfill.outputs.result_names import Result
         from backfill.outputs.staging import StagedBatch, stage_batch
 
@@ -224,11 +227,13 @@ class FakeDriver:
             result = Result(
                 settings.namespace, settings.backfill, settings.uid, settings.plan_id, output.name
             )
-            stage_batch(
-                table,
-                result,
-                StagedBatch("query", 0, (), table.spec().spec_id, rows_outside_window=0),
-            )
+            spec_id, directory = table.spec().spec_id, result.staging_directory(table.metadata)
+            places = layout(table.metadata, table.schema().schema_id, spec_id, directory)
+            time = {output.timestamp_column: settings.window.start}
+            files = DataFileWriter(places, table.io)
+            files.add(pa.RecordBatch.from_pylist([time], table.schema().as_arrow()))
+            batch = StagedBatch("query", 0, files.close(), spec_id, rows_outside_window=0)
+            stage_batch(table, result, batch)
 
 
 if __name__ == "__main__":

@@ -256,13 +256,8 @@ def parquet_file(
     Path(location).parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(rows.cast(schema), location, row_group_size=row_group_size)
     size = Path(location).stat().st_size
-    return data_file(
-        table.format_version,
-        file_path=location,
-        record_count=rows.num_rows,
-        file_size_in_bytes=size,
-        **entry,
-    )
+    known = {"file_path": location, "record_count": rows.num_rows, "file_size_in_bytes": size}
+    return data_file(table.format_version, **(known | entry))
 
 
 def metrics(column: int, lower: int, upper: int, nulls: int = 0) -> dict[str, object]:

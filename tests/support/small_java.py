@@ -11,10 +11,6 @@ PLANNED_NOT_COMPILED = {
 }
 ON_A_FEW_ROWS = PLANNED_NOT_COMPILED | {
     "spark.driver.extraJavaOptions": JAVA_OPTIONS,
-    # the default one runs a program of the operating system for every file that it renames
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
     "spark.ui.enabled": "false",
 }
 """For drivers on this machine."""

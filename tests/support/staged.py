@@ -13,7 +13,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.update import SetLocationUpdate
 from pyiceberg.transforms import parse_transform
-from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType, TimestamptzType
+from pyiceberg.types import (
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
 
 from backfill.api.output import Output, Publish, PublishMode
 from backfill.api.spec import Window
@@ -40,6 +48,7 @@ NESTED = Schema(
     *COLUMNS.fields,
     NestedField(4, "many", ListType(5, LongType())),
     NestedField(6, "meta", StructType(NestedField(7, "at", TimestamptzType()))),
+    NestedField(8, "times", MapType(9, StringType(), 10, TimestamptzType())),
 )
 
 Row = tuple[int, int | None]

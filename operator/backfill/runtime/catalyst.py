@@ -6,6 +6,7 @@ is known only here. :mod:`backfill.runtime.batch.spark_compatibility` tries it b
 query depends on it.
 """
 
+import json
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,12 +16,29 @@ from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import JavaObject, is_instance_of
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import DataType, StructType, _parse_datatype_json_string
+
+from backfill.runtime.spark_versions import (
+    ClassicColumn,
+    appended,
+    column_of_expression,
+    dataset_class,
+    expression_of_column,
+    hint_of,
+    inline_cte,
+    java_array,
+    logical_rdd,
+    no_rows,
+    session_class,
+    updated,
+    valid_string,
+    with_expressions_rewritten,
+    with_parameters,
+)
 
 _NULL = -(2**63)
 _PUSHING = (
@@ -30,6 +48,11 @@ _PUSHING = (
     "PushExtraPredicateThroughJoin",
 )
 """Rules that split conditions and move them towards the sources."""
+_BETWEEN = "\x01,\x01"
+_NULLS = ("null AS ", "cast(null as ")
+"""How Spark writes columns that may be null by themselves."""
+_ATTRIBUTE = re.compile(r"(?P<name>.*)#(?P<id>\d+)L?(-T-?\d+ms)?", re.DOTALL)
+"""An attribute as Spark writes it: its type and a watermark's delay may follow."""
 _LONG_BYTES = 8
 _MOMENT_MS = 1_700_000_000_000
 """Any watermark, to ask Spark which rows it would remove."""
@@ -48,6 +71,76 @@ def id_of(attribute: JavaObject) -> int:
 def elements(sequence: JavaObject) -> list[JavaObject]:
     """The elements of a Scala sequence."""
     return [sequence.apply(index) for index in range(sequence.size())]
+
+
+def ids_of(attributes: JavaObject) -> list[int]:
+    """The ids of a Scala collection of attributes."""
+    return [number for number, _ in ids_and_names(attributes)]
+
+
+def ids_and_names(attributes: JavaObject) -> list[tuple[int, str]]:
+    """The ids and names of a Scala collection of attributes, by one call of the JVM however many
+    there are: a call for each column of a wide table would take minutes.
+    """
+    return [
+        (int(found["id"]), found["name"])
+        for found in map(_ATTRIBUTE.fullmatch, attributes.mkString(_BETWEEN).split(_BETWEEN))
+        if found is not None  # no attributes are an empty text
+    ]
+
+
+def names_of(attributes: JavaObject) -> list[str]:
+    """The names of a Scala collection of attributes."""
+    return [name for _, name in ids_and_names(attributes)]
+
+
+def columns_with_values(frame: DataFrame) -> tuple[str, ...]:
+    """Names of a frame's columns, without those that are null because the program says so
+    (``lit(None)``).
+    """
+    plan = node = analyzed(frame)
+    null: set[int] = set()
+    while True:
+        if kind_of(node) == "Project":
+            columns = node.projectList()
+            for place, text in enumerate(columns.mkString(_BETWEEN).split(_BETWEEN)):
+                if text.startswith(_NULLS):  # or a text that begins so
+                    value = columns.apply(place).child()
+                    if value.foldable() and value.eval(None) is None:
+                        null.add(id_of(columns.apply(place)))
+        children = elements(node.children())
+        if len(children) != 1:
+            break
+        (node,) = children
+    return tuple(name for number, name in ids_and_names(plan.output()) if number not in null)
+
+
+def made_or_handed_on(project: JavaObject) -> list[JavaObject | int]:
+    """The columns of a Project in their order: the id of one that it only passes on, and the
+    expression of any other one.
+    """
+    columns = project.projectList()
+    in_words = columns.mkString(_BETWEEN).split(_BETWEEN)
+    given = project.output()
+    same = zip(in_words, given.mkString(_BETWEEN).split(_BETWEEN), ids_of(given), strict=True)
+    return [
+        number if column == attribute else columns.apply(place)
+        for place, (column, attribute, number) in enumerate(same)
+    ]
+
+
+def selected(frame: DataFrame, columns: Iterable[str]) -> DataFrame:
+    """The rows of a frame with columns that are given in SQL, by one call of the JVM."""
+    spark = frame.sparkSession
+    text = f"SELECT {', '.join(columns)}"
+    project = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    child = frame._jdf.queryExecution().analyzed()
+    return frame_of(spark, project.withNewChildren(_jvm(spark).PythonUtils.toSeq([child])))
+
+
+def quoted(name: str) -> str:
+    """The name of a column in SQL."""
+    return f"`{name.replace('`', '``')}`"
 
 
 def unresolved_function(expression: JavaObject) -> str | None:
@@ -77,9 +170,7 @@ def nodes_of(plan: JavaObject) -> Iterator[JavaObject]:
 
 def analyzed(frame: DataFrame) -> JavaObject:
     """The frame's logical plan, with common table expressions inlined."""
-    inline = _jvm(frame.sparkSession).org.apache.spark.sql.catalyst.optimizer.InlineCTE(
-        True, False, False
-    )
+    inline = inline_cte(_jvm(frame.sparkSession))
     return inline.apply(frame._jdf.queryExecution().analyzed())
 
 
@@ -97,12 +188,27 @@ def pruned(plan: JavaObject, spark: SparkSession) -> JavaObject:
     plan = rules.analysis.EliminateSubqueryAliases.apply(plan)
     plan = rules.analysis.EliminateView.apply(plan)
     plan = rules.optimizer.ReplaceExpressions.apply(plan)
-    plan = rules.optimizer.RewriteWithExpression.apply(plan)
+    plan = with_expressions_rewritten(_jvm(spark), plan)
     with active(spark):  # of which the rules have the properties
         plan = _pushed(plan, spark)
         plan = rules.optimizer.InferFiltersFromGenerate.apply(plan)
         plan = rules.optimizer.InferFiltersFromConstraints.apply(plan)
         return rules.optimizer.ColumnPruning.apply(_pushed(plan, spark))
+
+
+def with_used_columns(plan: JavaObject, spark: SparkSession) -> JavaObject:
+    """An analyzed plan in which every node has only the columns that those above it use, with all
+    functions as the application has called them.
+    """
+    rules = _jvm(spark).org.apache.spark.sql.catalyst
+    plan = rules.analysis.EliminateSubqueryAliases.apply(plan)
+    plan = rules.analysis.EliminateView.apply(plan)
+    with active(spark):  # of which the rule has the properties
+        while True:
+            used = rules.optimizer.ColumnPruning.apply(plan)
+            if used.fastEquals(plan):
+                return used
+            plan = used
 
 
 def _pushed(plan: JavaObject, spark: SparkSession) -> JavaObject:
@@ -123,7 +229,7 @@ def executed(frame: DataFrame) -> str:
 
 def frame_of(spark: SparkSession, plan: JavaObject) -> DataFrame:
     """The rows of a batch plan."""
-    rows = _jvm(spark).org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
+    rows = dataset_class(_jvm(spark)).ofRows(spark._jsparkSession, plan)
     return DataFrame(rows, spark)
 
 
@@ -135,17 +241,14 @@ def with_values(
     """
     if not values:
         return plan
-    jvm = _jvm(spark)
-    analysis, sequence = jvm.org.apache.spark.sql.catalyst.analysis, jvm.PythonUtils.toSeq
 
-    def literals(them: Iterable[Any]) -> JavaObject:
-        columns = map(F.lit, them)
-        return sequence([spark._jsparkSession.expression(column._jc) for column in columns])
+    def literal(value: Any) -> JavaObject:
+        return expression_of_column(spark, F.lit(value))
 
     if isinstance(values, Mapping):
-        names = sequence(list(values))
-        return analysis.NameParameterizedQuery(plan, names, literals(values.values()))
-    return analysis.PosParameterizedQuery(plan, literals(values))
+        named = {name: literal(value) for name, value in values.items()}
+        return with_parameters(_jvm(spark), plan, named)
+    return with_parameters(_jvm(spark), plan, list(map(literal, values)))
 
 
 def with_name(spark: SparkSession, plan: JavaObject, name: str) -> JavaObject:
@@ -168,25 +271,12 @@ def sized(frame: DataFrame, size_bytes: int) -> DataFrame:
     much one returns: if that is little, Spark would send all of it to every executor for a join.
     """
     spark, jvm = frame.sparkSession, _jvm(frame.sparkSession)
-    nothing = jvm.scala.Option.empty()
     execution = frame._jdf.queryExecution()
     output = execution.analyzed().output()
     # Py4J turns the number that statistics are made with into one of Python's
     as_large = spark.range(max(size_bytes // _LONG_BYTES, 1))
     known = as_large._jdf.queryExecution().analyzed().stats()
-    rows = jvm.org.apache.spark.sql.execution.LogicalRDD(
-        output,
-        execution.toRdd(),
-        jvm.org.apache.spark.sql.catalyst.plans.physical.UnknownPartitioning(0),
-        output.take(0),  # in no order
-        False,
-        nothing,
-        spark._jsparkSession,
-        jvm.scala.Some(known),
-        nothing,
-        False,
-    )
-    return frame_of(spark, rows)
+    return frame_of(spark, logical_rdd(jvm, spark, execution.toRdd(), output, known))
 
 
 def size_bytes(frame: DataFrame) -> int:
@@ -206,9 +296,7 @@ def pickled(spark: SparkSession, objects: Sequence[object]) -> DataFrame:
 
 def column_of(spark: SparkSession, expression: JavaObject) -> Column:
     """A column of a plan by its identity, whatever else has its name."""
-    return ClassicColumn(
-        _jvm(spark).org.apache.spark.sql.classic.ExpressionUtils.column(expression)
-    )
+    return ClassicColumn(column_of_expression(_jvm(spark), expression))
 
 
 def type_of(expression: JavaObject) -> DataType:
@@ -221,6 +309,20 @@ def schema_of(node: JavaObject) -> StructType:
     schema = _parse_datatype_json_string(str(node.schema().json()))
     assert isinstance(schema, StructType)
     return schema
+
+
+def field_names(struct: JavaObject) -> list[str]:
+    """The names of a structure's fields."""
+    return [str(field["name"]) for field in json.loads(struct.json())["fields"]]
+
+
+def field_of(get_field: JavaObject) -> str | None:
+    """The name of the field that a ``GetStructField`` takes; None if others have the same."""
+    schema, place = get_field.childSchema(), get_field.ordinal()
+    if schema.fieldNamesSet().size() == schema.size():
+        return str(schema.apply(place).name())
+    names = field_names(schema)
+    return names[place] if names.count(names[place]) == 1 else None
 
 
 def observing(spark: SparkSession, plan: JavaObject, name: str, *metrics: Column) -> JavaObject:
@@ -241,14 +343,13 @@ def observed(frame: DataFrame) -> dict[str, dict[str, Any]]:
     """What a DataFrame has observed when it was collected, by the names of the metrics and their
     aliases. Where Spark found that there are no rows, nothing was observed.
     """
-    found = _jvm(frame.sparkSession).scala.jdk.javaapi.CollectionConverters.asJava(
-        frame._jdf.queryExecution().observedMetrics()
-    )
+    found = elements(frame._jdf.queryExecution().observedMetrics().toSeq())
+    metrics = ((each._1(), each._2()) for each in found)
     return {
         str(name): {
             str(alias): row.get(place) for place, alias in enumerate(row.schema().fieldNames())
         }
-        for name, row in found.items()
+        for name, row in metrics
     }
 
 
@@ -271,6 +372,12 @@ def clock_pattern(spark: SparkSession) -> JavaObject:
     return _jvm(spark).org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
 
 
+def class_loads(name: str) -> bool:
+    """Whether Java has a class, once it runs."""
+    spark_utils = getattr(SparkContext._jvm, "org.apache.spark.util.Utils")
+    return bool(spark_utils.classIsLoadable(name))
+
+
 def copied(spark: SparkSession) -> SparkSession:
     """A copy of a session with its views, functions and properties. Later changes of the session do
     not affect it.
@@ -281,7 +388,7 @@ def copied(spark: SparkSession) -> SparkSession:
 @contextmanager
 def active(spark: SparkSession) -> Iterator[None]:
     """Makes a session the thread's active one, and restores the previous one afterwards."""
-    sessions = SparkSession._get_j_spark_session_class(_jvm(spark))
+    sessions = session_class(_jvm(spark))
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
     try:
@@ -303,9 +410,29 @@ def heap_bytes(spark: SparkSession) -> int:
     return int(context._jsc.sc().executorMemory()) << 20
 
 
+def was_interrupted(spark: SparkSession) -> bool:
+    """Whether Spark has asked this thread of Java to end what it does, since it was last asked."""
+    try:
+        _jvm(spark).java.lang.Thread.sleep(1)
+    except Py4JJavaError:
+        return True
+    return False
+
+
 def corrupt_record_column(spark: SparkSession) -> str:
     """The name of the column for text that is not a record."""
     return str(spark._jsparkSession.sessionState().conf().columnNameOfCorruptRecord())
+
+
+def is_temporary_view(spark: SparkSession, name: str) -> bool:
+    """Whether Spark takes a name for a temporary view of the session, before any table."""
+    state = spark._jsparkSession.sessionState()
+    return bool(state.catalog().isTempView(state.sqlParser().parseMultipartIdentifier(name)))
+
+
+def matches(spark: SparkSession, pattern: str, text: str) -> bool:
+    """Whether one of Java's regular expressions is one for the whole text."""
+    return bool(_jvm(spark).java.util.regex.Pattern.matches(pattern, text))
 
 
 def downloaded(uri: str, directory: Path) -> str:
@@ -334,6 +461,7 @@ class Catalyst:
     """Makes nodes and expressions in a session's JVM."""
 
     def __init__(self, spark: SparkSession):
+        self._spark = spark
         self._jvm = _jvm(spark)
         self._gateway = spark.sparkContext._gateway
         catalyst = self._jvm.org.apache.spark.sql.catalyst
@@ -341,6 +469,7 @@ class Catalyst:
         self._logical = catalyst.plans.logical
         self._optimizer = catalyst.optimizer
         self._planning = catalyst.planning
+        self._patterns = catalyst.trees.TreePattern
         self._streaming_joins = catalyst.analysis.StreamingJoinHelper
         self._types = self._jvm.org.apache.spark.sql.types
         self._none = self._jvm.scala.Option.apply(None)
@@ -348,6 +477,14 @@ class Catalyst:
     def sequence(self, items: Sequence[JavaObject]) -> JavaObject:
         """A Scala sequence."""
         return self._jvm.PythonUtils.toSeq(list(items))
+
+    def appended(self, sequence: JavaObject, item: JavaObject) -> JavaObject:
+        """A Scala sequence with one more item."""
+        return appended(self._jvm, sequence, item)
+
+    def updated(self, sequence: JavaObject, place: int, item: JavaObject) -> JavaObject:
+        """A Scala sequence with another item at a place."""
+        return updated(self._jvm, sequence, place, item)
 
     def with_children(self, node: JavaObject, children: Sequence[JavaObject]) -> JavaObject:
         """The same node over others, or the same expression of other operands."""
@@ -411,7 +548,24 @@ class Catalyst:
 
     def project(self, columns: Sequence[JavaObject], child: JavaObject) -> JavaObject:
         """A selection of named expressions."""
-        return self._logical.Project(self.sequence(columns), child)
+        return self.selection(self.sequence(columns), child)
+
+    def selection(self, columns: JavaObject, child: JavaObject) -> JavaObject:
+        """The same of a Scala sequence."""
+        return self._logical.Project(columns, child)
+
+    def renumbered(self, plan: JavaObject, output: JavaObject) -> JavaObject:
+        """The rows of a plan under the identities of other attributes of the same types.
+
+        It takes the same few calls of the JVM for any number of columns: a union has the identities
+        of its first part, and Spark's optimizer replaces one with an empty part by a selection.
+        """
+        nothing = no_rows(self._jvm, output)
+        return self._logical.Union(self.sequence([nothing, plan]), False, False)
+
+    def has_cast(self, expression: JavaObject) -> bool:
+        """Whether there is a cast in an expression."""
+        return bool(expression.containsPattern(self._patterns.CAST()))
 
     def filter(self, condition: JavaObject, child: JavaObject) -> JavaObject:
         """The rows for which a condition is true."""
@@ -424,7 +578,7 @@ class Catalyst:
             aggregate.groupingExpressions(),
             self.sequence(columns),
             aggregate.child(),
-            aggregate.hint(),
+            *hint_of(aggregate),
         )
 
     def deduplicate_by(self, node: JavaObject, keys: Sequence[JavaObject]) -> JavaObject:
@@ -432,11 +586,8 @@ class Catalyst:
         between versions of Spark.
         """
         rest = [node.productElement(place) for place in range(1, node.productArity())]
-        assert self._gateway is not None  # in classic PySpark
-        parts = self._gateway.new_array(self._jvm.java.lang.Object, 1 + len(rest))
-        for place, part in enumerate([self.sequence(keys), *rest]):
-            parts[place] = part
-        return node.makeCopy(parts)
+        parts = [self.sequence(keys), *rest]
+        return node.makeCopy(java_array(self._gateway, self._jvm.java.lang.Object, parts))
 
     # Expressions
 
@@ -494,8 +645,25 @@ class Catalyst:
         """A string in which bytes that are no UTF-8 are replaced, as Java does it."""
         as_bytes = self.cast(value, self._types.DataTypes.BinaryType)
         charset = self._expressions.Literal.create("UTF-8", self._types.DataTypes.StringType)
-        replaced = self._expressions.StringDecode(as_bytes, charset, False, True)
-        return self._expressions.If(self._expressions.IsValidUTF8(value), value, replaced)
+        return valid_string(self._expressions, value, as_bytes, charset)
+
+    def formatted(self, moment: Column, pattern: str, zone: str) -> Column:
+        """The text of a timestamp in a time zone, whatever the session's."""
+        return column_of(
+            self._spark,
+            self._expressions.DateFormatClass(
+                expression_of_column(self._spark, moment),
+                self._expressions.Literal.create(pattern, self._types.DataTypes.StringType),
+                self._jvm.scala.Some.apply(zone),
+            ),
+        )
+
+    def try_cast(self, value: Column, kind: DataType) -> Column:
+        """A cast that gives null where it cannot. Columns have a method for it since Spark 4.0."""
+        wanted = self._spark._jsparkSession.parseDataType(kind.json())
+        mode, given = self._expressions.EvalMode.TRY(), expression_of_column(self._spark, value)
+        cast = self._expressions.Cast(given, wanted, self._none, mode)
+        return column_of(self._spark, cast)
 
     def is_orderable(self, kind: JavaObject) -> bool:
         """Whether values of a type have an order."""

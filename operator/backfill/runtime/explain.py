@@ -12,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from backfill.protocol.atomic_files import replace_file
 from backfill.protocol.explanation import EXPLANATION_FILE, ExplainedQuery, Explanation
+from backfill.runtime.batch.batch_or_stream import stream_traits
 from backfill.runtime.batch.overlap_check import compared_columns
 from backfill.runtime.batch.prepare_query import traits
 from backfill.runtime.batch.straight_json import without_json
@@ -19,8 +20,8 @@ from backfill.runtime.catalyst import analyzed
 from backfill.runtime.launch import log_to_stderr, prepare, run_application
 from backfill.runtime.queries.logical_plan import columns_used_by, drops_within_watermark
 from backfill.runtime.queries.run_state import FINISHED, Run, StartedQuery, unsupported
-from backfill.runtime.queries.tracker import Traits
 from backfill.runtime.settings import settings_from_environment
+from backfill.runtime.sink import SinkWriter
 from backfill.runtime.switching.install import install
 from backfill.runtime.switching.query_handle import BatchQuery
 from backfill.runtime.switching.stream_writer import Captured, CapturedFunction, SwitchedWriter
@@ -42,6 +43,9 @@ class ExplainingWriter(SwitchedWriter):
         super().__init__(frame, run, listen)
         self._explained = explained
 
+    def _staged(self, writer: SinkWriter) -> None:
+        """Nothing: what a run has staged belongs to its own plan."""
+
     def _begin(self, query: Captured) -> StreamingQuery:
         found, used, compared = query.choice.found, query.used, None
         if found is not None:
@@ -51,13 +55,7 @@ class ExplainingWriter(SwitchedWriter):
             if not found.stateless and time is not None:
                 compared = bool(compared_columns(spark, plan, time))
         known = (
-            Traits(
-                execution="Streaming",
-                reason=query.choice.reason,
-                output_mode=query.choice.output_mode,
-            )
-            if found is None
-            else traits(found, query.header)
+            stream_traits(self._df, query.choice) if found is None else traits(found, query.header)
         )
         self._explained.append(
             ExplainedQuery(
@@ -93,7 +91,9 @@ class ExplainingWriter(SwitchedWriter):
         return self._shown(query.name, None)
 
     def _shown(self, name: str, output: str | None) -> StreamingQuery:
-        view = BatchQuery(self._target.query_name, self._run)
+        # nothing is read, so that nothing keeps the program from starting the next query
+        ends = self._target.ends
+        view = BatchQuery(self._target.query_name, self._run, lambda: True, ends=ends)
         self._run.started(StartedQuery(name, output, "", _Idle(), self._df, view))
         return view
 
@@ -135,7 +135,7 @@ def main() -> None:
 def _watch(run: Run) -> None:
     """Ends the run once every output has a query and every source is read, or cannot be."""
     while not run.over.wait(_LOOK_SECONDS):
-        if run.queries and not run.missing():
+        if run.queries and not run.missing() and not run.may_start_more:
             run.end(FINISHED)
         elif (overdue := run.overdue()) is not None:
             run.end(unsupported(overdue))

@@ -14,6 +14,7 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
+from backfill.api.conditions import Reason
 from backfill.api.errors import BackfillError, BadInput, Problem, UnsupportedProgram
 from backfill.kube.client import Cluster
 from backfill.planning.plan import read_header
@@ -26,9 +27,16 @@ from backfill.runtime.changes.newest_rows import keep_newest_rows
 from backfill.runtime.comparison.compare_outputs import compare_outputs
 from backfill.runtime.hand_off.hand_over import hand_over
 from backfill.runtime.main_program import run_program
-from backfill.runtime.queries.failure_causes import cause_of
-from backfill.runtime.queries.query_end import close_query
-from backfill.runtime.queries.run_state import Outcome, ProgramRun, Run, failed, unsupported
+from backfill.runtime.queries.failure_causes import cause_of, is_lasting, lines_of_program
+from backfill.runtime.queries.query_end import check_all_started, close_query
+from backfill.runtime.queries.run_state import (
+    Outcome,
+    ProgramRun,
+    Run,
+    failed,
+    failed_for_good,
+    unsupported,
+)
 from backfill.runtime.queries.tracker import Tracker
 from backfill.runtime.settings import RuntimeSettings, settings_from_environment
 from backfill.runtime.source.split_reading import count_rows
@@ -107,7 +115,6 @@ def prepare(settings: RuntimeSettings) -> tuple[Run, Agent]:
     plan = settings.plan_workspace
     header = read_header(plan)
     channel = _open_channel(settings)
-    Path(settings.scratch).mkdir(parents=True, exist_ok=True)
     tracker = Tracker(
         header,
         sources=[source.name for source in settings.sources],
@@ -120,8 +127,14 @@ def prepare(settings: RuntimeSettings) -> tuple[Run, Agent]:
         run,
         channel,
         lambda query: close_query(query, run),
-        lambda: keep_newest_rows(run) and compare_outputs(run) and hand_over(run),
+        lambda: _complete(run),
     )
+
+
+def _complete(run: Run) -> bool:
+    """Makes what is staged the results. Returns False if it was stopped before it was done."""
+    check_all_started(run)
+    return keep_newest_rows(run) and compare_outputs(run) and hand_over(run)
 
 
 def _open_channel(settings: RuntimeSettings) -> Channel:
@@ -153,10 +166,38 @@ def run_application(run: ProgramRun) -> None:
         )
     except SystemExit as end:
         if end.code not in (None, 0):
-            run.end(failed(f"the application ended with status {end.code}"))
+            run.end(_ended_by_itself(end, run))
     except BaseException as error:
         traceback.print_exc()
-        run.end(failed(f"{type(error).__name__}: {cause_of(error)}"))
+        run.end(_failed_with(error, run))
+
+
+def _ended_by_itself(end: SystemExit, run: ProgramRun) -> Outcome:
+    """The outcome of a program that ends with a status, as many do where they catch an error."""
+    caught = end.__context__
+    if caught is not None:
+        traceback.print_exception(caught)
+        return _failed_with(caught, run)
+    said = f"status {end.code}" if isinstance(end.code, int) else f"the message: {end.code}"
+    return failed(f"the application ended with {said}")
+
+
+def _failed_with(error: BaseException, run: ProgramRun) -> Outcome:
+    """The outcome of a program that raised an error. Before its first query nothing of the backfill
+    was at work that could be different in another attempt.
+    """
+    message = f"{type(error).__name__}: {cause_of(error)}"
+    if run.began or run.stopping.is_set() or not is_lasting(error):
+        return failed(message)
+    return failed_for_good(
+        Reason.PROGRAM_FAILED,
+        "\n".join(
+            [
+                f"the application failed before it started a query: {message}",
+                *lines_of_program(error),
+            ]
+        ),
+    )
 
 
 def _end_process(agent: Agent, run: Run) -> None:

@@ -136,7 +136,9 @@ def _as_declared(frame: DataFrame, schema: str, name: str) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
-    declared = StructType.fromDDL(schema)
+    from backfill.runtime.spark_versions import schema_of_ddl
+
+    declared = schema_of_ddl(schema)
     if not isinstance(declared, StructType):
         raise _bad(
             f"sources.{name}.schema",

@@ -7,14 +7,16 @@ is enforced.
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from backfill.runtime.catalyst import active, zone_id
+from backfill.runtime.catalyst import active, class_loads, zone_id
 from backfill.runtime.settings import RuntimeSettings
+from backfill.runtime.spark_versions import FILE_MANAGER, FORKS_TASKS
 
 _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",  # the log is a file
@@ -27,11 +29,24 @@ _DEFAULTS = {
     # shuffle and sort to a fraction.
     "spark.sql.streaming.sessionWindow.merge.sessions.in.local.partition": "true",
 }
-_TASK_DAEMON = {"spark.python.daemon.module": "backfill.runtime.task_daemon"}
+_TASK_DAEMON = {"spark.python.daemon.module": "backfill.runtime.task_daemon"} if FORKS_TASKS else {}
 """Loads libraries once for all tasks. An application may bring its own versions of them in Python
 files, which Spark adds to each process after that.
 """
+_ON_THIS_MACHINE = {"spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER}
+"""Spark's default runs a program of the operating system for every file that it renames on a local
+disk.
+"""
 _PYTHON_FILES = "spark.submit.pyFiles"
+_NAMES_CLASSES = re.compile(
+    r"spark\.(extraListeners|plugins|serializer|kryo\.(registrator|classesToRegister)"
+    r"|shuffle\.(manager|sort\.io\.plugin\.class)"
+    r"|sql\.(catalog\.[^.]+|extensions|queryExecutionListeners|cache\.serializer"
+    r"|streaming\.(streamingQueryListeners|stateStore\.providerClass|checkpointFileManagerClass)))"
+)
+"""Properties that name classes, which Spark loads whether or not a program needs them."""
+_CATALOG = "spark.sql.catalog."
+_DEFAULT_CATALOG = "spark.sql.defaultCatalog"
 _ALWAYS = {
     # Whether a batch without rows is run would depend on when the driver was restarted. The plan
     # has a flush of its own.
@@ -65,7 +80,56 @@ def resolved_conf(
     for key in enforced:
         _tell_if_set(key, program.get(key), enforced[key])
     given = {**settings.spark_defaults, **submitted, **program, **enforced}
-    return {**_DEFAULTS, **({} if given.get(_PYTHON_FILES) else _TASK_DAEMON), **given}
+    here = {} if SUBMITTED in os.environ else _ON_THIS_MACHINE
+    return {**_DEFAULTS, **here, **({} if given.get(_PYTHON_FILES) else _TASK_DAEMON), **given}
+
+
+def conf_of_context(conf: SparkConf, settings: RuntimeSettings) -> SparkConf:
+    """The same properties over Java's own, once it runs, without those whose classes it lacks."""
+    known = with_known_classes({**dict(SparkConf().getAll()), **dict(conf.getAll())}, settings)
+    return SparkConf(loadDefaults=False).setAll(list(known.items()))
+
+
+def session_options(options: Mapping[str, str], settings: RuntimeSettings) -> dict[str, str]:
+    """What the program sets in a session. Those that are made of it get the same."""
+    enforced = _enforced(settings)
+    kept = {key: enforced.get(key, value) for key, value in options.items()}
+    return with_known_classes(kept, settings)
+
+
+def with_known_classes(
+    conf: Mapping[str, str],
+    settings: RuntimeSettings,
+    loads: Callable[[str], bool] = class_loads,
+) -> dict[str, str]:
+    """Properties without the classes that are not on this machine, where production has its own
+    catalogs, extensions and listeners. A backfill needs none of them, and a program that does gets
+    Spark's error about what is not configured.
+
+    On a cluster the image is production's, and overrides are what the user wants: both stay.
+    """
+    if SUBMITTED in os.environ:
+        return dict(conf)
+    known = {}
+    for key, value in conf.items():
+        if not _NAMES_CLASSES.fullmatch(key) or settings.spark_conf.get(key) == value:
+            known[key] = value
+            continue
+        names = [each.strip() for each in value.split(",")]
+        missing = [each for each in names if "." in each and not loads(each)]
+        if missing:
+            _log.warning(
+                "left out of %s, because it is not on this machine: %s", key, ", ".join(missing)
+            )
+        if left := [each for each in names if each not in missing]:
+            known[key] = ",".join(left)
+    default = f"{_CATALOG}{known.get(_DEFAULT_CATALOG)}"
+    given = {**settings.spark_defaults, **conf}.get(default)
+    asked_for = {default, _DEFAULT_CATALOG} & settings.spark_conf.keys()
+    if given is not None and not asked_for and not loads(given):
+        _log.warning("left out %s, because that catalog is not on this machine", _DEFAULT_CATALOG)
+        del known[_DEFAULT_CATALOG]
+    return known
 
 
 def session_zone(spark: SparkSession) -> str | None:

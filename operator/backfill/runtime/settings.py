@@ -1,12 +1,16 @@
 """The settings that this driver was started with."""
 
 import os
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from backfill.api.errors import BackfillError
 from backfill.planning.workspace import Workspace
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE, DriverSettings
+
+if TYPE_CHECKING:
+    from backfill.outputs.result_names import Result
 
 
 class RuntimeSettings(DriverSettings):
@@ -21,6 +25,14 @@ class RuntimeSettings(DriverSettings):
     def checkpoint_workspace(self) -> Workspace:
         """Directory of the queries' checkpoints."""
         return Workspace(self.checkpoints, self.workspace_catalog)
+
+    def result(self, output: str) -> "Result":
+        """The result of an output."""
+        # processes that plan a step load the settings, but nothing of Iceberg
+        from backfill.outputs.result_names import Result
+
+        owner = (self.namespace, self.backfill, self.uid)
+        return Result(*owner, self.plan_id, output, self.kept_in)
 
 
 def settings_from_environment() -> RuntimeSettings:

@@ -1,17 +1,16 @@
-"""The streaming sink ``backfill_iceberg``: writes rows of the window into the result's branch, each
-micro-batch exactly once.
+"""The sink: writes rows of the window into the result's branch, each batch exactly once.
 
 Tasks write data files and send their descriptions to the driver, which commits those of a batch
-together. If Spark does not know whether a commit has happened, it calls it again with the same
-batch ID; a batch that is in the branch is skipped. Files of failed tasks and aborted batches are
-not removed at once, since a commit whose answer was lost may refer to them: unreferenced files are
-removed after the run.
+together. A batch that Spark runs again has the same number, and one that is in the branch is
+skipped. Files of failed tasks and batches are not removed at once, since a commit whose answer was
+lost may refer to them: unreferenced files are removed after the run.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -21,9 +20,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql import DataFrame
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from backfill.api.base import Model
@@ -32,21 +28,33 @@ from backfill.api.output import Output
 from backfill.api.spec import Window
 from backfill.iceberg.catalogs import open_catalog
 from backfill.iceberg.open_tables import Catalogs
+from backfill.iceberg.unavailable_catalogs import answered
 from backfill.outputs.column_conversion import fit, mismatches, only, zone_mismatches
 from backfill.outputs.data_files import DataFileWriter, layout
+from backfill.outputs.null_columns import Spellings, check_decoded
 from backfill.outputs.result_names import Result
-from backfill.outputs.staging import Staged, StagedBatch, read_staged, stage_batch
+from backfill.outputs.staging import (
+    Holds,
+    Part,
+    Staged,
+    StagedBatch,
+    part_of,
+    read_staged,
+    stage_batch,
+)
 from backfill.outputs.window_rows import Stretch, WindowRows, window_rows
+from backfill.runtime.catalyst import columns_with_values
 from backfill.runtime.session_conf import session_zone
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.garbage_collection import exempt_from_collection
+from backfill.runtime.spark_versions import to_arrow_schema
 
-SINK_FORMAT = "backfill_iceberg"
 LEFT_OUT = "__backfill_left_out_"
 """Begins the names of columns that no table gets: a query has them only to keep its state as it is
 without this sink.
 """
-_OPTION = "settings"
+_AWAY_SECONDS = 120.0
+"""How long the catalog may be unavailable before the query fails."""
 _REOPEN_SECONDS = 600.0
 """Seconds after which a table is loaded again. Credentials that a catalog issues with a table may
 be valid for an hour or less.
@@ -76,6 +84,10 @@ class SinkSettings(Model):
     """ID of the table's schema when the query started, used until the query ends."""
     spec_id: int
     """ID of the table's partition spec when the query started."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns that the query gives values, if they are known when it starts."""
+    spellings: dict[str, tuple[int, str]] = {}
+    """Names in the program that columns of its sources come near."""
 
     @property
     def result(self) -> Result:
@@ -84,27 +96,33 @@ class SinkSettings(Model):
         return Result(*owner, self.plan_id, self.output.name, self.kept_in)
 
 
-def redirect(writer: DataStreamWriter, sink: SinkSettings) -> DataStreamWriter:
-    """Makes a stream writer write into an output's branch."""
-    writer._df.sparkSession.dataSource.register(BackfillIceberg)
-    return writer.format(SINK_FORMAT).option(_OPTION, sink.model_dump_json(by_alias=True))
-
-
 def sink_settings(
-    frame: DataFrame, settings: RuntimeSettings, output: Output, query_name: str
+    frame: DataFrame,
+    settings: RuntimeSettings,
+    output: Output,
+    query_name: str,
+    spellings: Spellings = MappingProxyType({}),
 ) -> SinkSettings:
     """What writes the rows of a DataFrame into an output's branch.
+
+    Args:
+        spellings: names in the program that columns of its sources come near.
 
     Raises:
         BadInput: the table is not there, or the rows do not fit it.
     """
     table = Catalogs().load_table(output.table, "spec.outputs")
     check_schema(frame.schema, table, output, session_zone(frame.sparkSession))
-    return settings_for(table, settings, output, query_name)
+    made = settings_for(table, settings, output, query_name, spellings)
+    return made.model_copy(update={"columns": columns_with_values(frame)})
 
 
 def settings_for(
-    table: Table, settings: RuntimeSettings, output: Output, query_name: str
+    table: Table,
+    settings: RuntimeSettings,
+    output: Output,
+    query_name: str,
+    spellings: Spellings = MappingProxyType({}),
 ) -> SinkSettings:
     """What writes rows that fit an output's table into its branch."""
     return SinkSettings(
@@ -118,6 +136,7 @@ def settings_for(
         window=settings.window,
         schema_id=table.schema().schema_id,
         spec_id=table.spec().spec_id,
+        spellings=dict(spellings),
     )
 
 
@@ -128,7 +147,7 @@ def check_schema(rows: StructType, table: Table, output: Output, zone: str | Non
     Raises:
         UnsupportedProgram: with every column that is missing, unknown or of another type.
     """
-    columns = to_arrow_schema(rows, timezone="UTC")
+    columns = to_arrow_schema(rows)
     given = pa.schema([each for each in columns if not each.name.startswith(LEFT_OUT)])
     problems = mismatches(given, table.schema(), output.table)
     if zone is not None:
@@ -156,37 +175,47 @@ def _without_time(rows: StructType, output: Output) -> list[Problem]:
     ]
 
 
-class BackfillIceberg(DataSource):
-    """The data source of the format ``backfill_iceberg``.
-
-    It can only be written, and only by a stream.
-    """
-
-    @classmethod
-    def name(cls) -> str:
-        """The name of the format."""
-        return SINK_FORMAT
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> "SinkWriter":
-        """The writer of one micro-batch."""
-        return SinkWriter(SinkSettings.model_validate_json(self.options[_OPTION]))
-
-
 @dataclass(frozen=True, slots=True)
-class WrittenFiles(WriterCommitMessage):
+class WrittenFiles:
     """What one task has written."""
 
     files: list[DataFile]
     rows_outside_window: int
     rows_open: int = 0
     """Rows of the window that are left out because they may still change."""
+    rows: int = 0
+    """Rows that the task was given."""
+    rows_without_time: int = 0
+    """Rows without a value of the ``timestampColumn``."""
 
 
-class SinkWriter(DataSourceStreamArrowWriter):
-    """Writes one micro-batch.
+def staged_batch(
+    query: str,
+    batch_id: int,
+    spec_id: int,
+    written: Sequence[WrittenFiles],
+    *,
+    first: int | None = None,
+    holds: Holds = "Rows",
+) -> StagedBatch:
+    """What tasks have written, as a batch of a query. See :class:`StagedBatch`."""
+    rows = sum(each.rows for each in written)
+    without_time = sum(each.rows_without_time for each in written)
+    return StagedBatch(
+        query,
+        batch_id,
+        [file for each in written for file in each.files],
+        spec_id,
+        sum(each.rows_outside_window for each in written),
+        first=first,
+        holds=holds,
+        rows_open=sum(each.rows_open for each in written),
+        rows_without_time=rows if rows == without_time else 0,
+    )
 
-    It is created in the driver, sent to the tasks, and commits in the driver.
-    """
+
+class SinkWriter:
+    """Writes one batch. It is made in the driver, sent to the tasks, and commits in the driver."""
 
     def __init__(
         self,
@@ -200,6 +229,8 @@ class SinkWriter(DataSourceStreamArrowWriter):
         window or come into it by a later change.
         """
         self._settings = settings
+        self.decoding_is_known = False
+        """Whether so much was staged that :meth:`stage` asks no more which columns were written."""
         table = _open(settings.output.table)
         if settings.schema_id not in table.schemas() or settings.spec_id not in table.specs():
             table.refresh()
@@ -214,6 +245,7 @@ class SinkWriter(DataSourceStreamArrowWriter):
         self._schema: Schema = self._layout.schema()
         self._by_stretch = stretch is not None
         given = settings.window if stretch is None else stretch.given
+        self._in_window = window_rows(self._schema, settings.output, settings.window)
         rows, keys = window_rows(self._schema, settings.output, given), settings.output.keys
         whole = changes_of is not None and rows is not None and not rows.fixed_by(keys)
         self._given: WindowRows | None = None if whole else rows
@@ -230,48 +262,66 @@ class SinkWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[Any]) -> WrittenFiles:
         """Writes the rows of one task."""
         files = DataFileWriter(self._layout, _open(self._settings.output.table).io)
-        exempt_from_collection(SINK_FORMAT)
-        outside = left_open = 0
+        exempt_from_collection("sink")
+        outside = left_open = rows = timeless = 0
         try:
             for batch in iterator:
                 # first, since what is left out need not fit: it may be made of some rows only
                 times = None if self._time is None else fit(batch, self._time)
+                rows += batch.num_rows
+                if times is not None and self._in_window is not None:
+                    timeless += self._in_window.times(times).null_count
                 given = _those(batch, times, self._given)
                 files.add(fit(given, self._schema))
                 if self._open is not None:
                     left_open += _those(batch, times, self._open).num_rows
                 if not self._by_stretch:  # else neighbours would count them as well
                     outside += batch.num_rows - given.num_rows
-            return WrittenFiles(files.close(), outside, left_open)
+            return WrittenFiles(files.close(), outside, left_open, rows, timeless)
         except BaseException:
             files.discard()
             raise
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Adds the batch to the branch, unless the branch has it."""
-        written = [message for message in messages if isinstance(message, WrittenFiles)]
-        files = [file for message in written for file in message.files]
-        outside = sum(message.rows_outside_window for message in written)
-        self.stage(
-            StagedBatch(self._settings.query, batchId, files, self._settings.spec_id, outside)
-        )
+    def stage(self, batch: StagedBatch, columns: Iterable[str] = ()) -> bool:
+        """Adds what was written to the branch, unless it is there. Returns whether it did.
 
-    def stage(self, batch: StagedBatch) -> bool:
-        """Adds what was written to the branch, unless it is there. Returns whether it did."""
-        table = _open(self._settings.output.table).refresh()
-        return stage_batch(table, self._settings.result, batch)
+        Args:
+            columns: names of the columns that were written, if they are known only now.
+
+        Raises:
+            InvalidPlanInput: columns of the result's first rows are null in all of them.
+        """
+        table, settings = self._current(), self._settings
+        self.decoding_is_known = self.decoding_is_known or check_decoded(
+            table,
+            settings.result,
+            settings.output,
+            self._in_window,
+            batch,
+            columns=columns or settings.columns,
+            spellings=settings.spellings,
+        )
+        return stage_batch(table, settings.result, batch)
 
     def staged(self) -> Staged | None:
-        """How far the result has come.
+        """How far the result has come, by all queries that write it.
 
         Raises:
             BadInput: the branch holds something else.
         """
-        table = _open(self._settings.output.table).refresh()
+        table = self._current()
         return read_staged(table.metadata, self._settings.result)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Does nothing; see the description of the module."""
+    def part(self) -> Part | None:
+        """How far the query has come; None if it has staged nothing.
+
+        Raises:
+            BadInput: the branch holds something else.
+        """
+        return part_of(self.staged(), self._settings.query)
+
+    def _current(self) -> Table:
+        return answered(lambda: _open(self._settings.output.table).refresh(), _AWAY_SECONDS)
 
 
 def _those(

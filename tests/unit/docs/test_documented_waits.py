@@ -16,6 +16,8 @@ from backfill.controller.decisions import pending_driver as pending
 from backfill.controller.decisions import silent_driver as silence
 from backfill.controller.decisions import suspending as stopping
 from backfill.controller.jobs.pool import PLACE_SECONDS, JobPool
+from backfill.iceberg import open_tables
+from backfill.outputs import table_commits
 from repository import ROOT
 
 PAGE = (ROOT / "docs" / "failure-modes.md").read_text()
@@ -28,10 +30,11 @@ IN_THE_OPERATOR, IDLE = (
     for name in ("longest_seconds", "idle_seconds")
 )
 WAITS = {
-    "a Spark operator that picks up the child": [pending.UNTAKEN_LIMIT],
+    "a Spark operator that picks up the child": [pending.UNTAKEN_LIMIT, pending.UNTAKEN_NOTICE],
     "a driver pod of a child that was submitted": [pending.SUBMITTED_LIMIT],
     "capacity on a node": [pending.UNSCHEDULED_LIMIT],
     "an image that cannot be pulled": [pending.BROKEN_LIMIT],
+    "a quota that rejects the driver's pod": [attempts.QUOTA_RETRY],
     "a pod that has a node and is starting": [pending.STARTING_LIMIT],
     "the first report": [timedelta(seconds=silence.FIRST_REPORT_LIMIT_SECONDS)],
     "a driver that was asked to stop": [stopping.STOP_LIMIT],
@@ -41,12 +44,17 @@ WAITS = {
         work.FIRST_RETRY,
         work.LONGEST_RETRY,
     ],
+    "a catalog that answers": [timedelta(seconds=open_tables._AWAY_SECONDS)],
+    "a catalog that is unavailable while": [timedelta(seconds=table_commits._AWAY_SECONDS)],
     "a job (": [timedelta(seconds=IN_THE_OPERATOR), timedelta(seconds=IDLE)],
     "the operator's container for jobs": [timedelta(seconds=PLACE_SECONDS)],
     "a job's pod": [timedelta(seconds=START_SECONDS), timedelta(seconds=LONGEST_SECONDS)],
     "a missing SparkApplication or Secret, before planning": [planning.APPLIED_WITHIN],
     "the removal of what a finished Backfill made": [resting.REMOVAL_PATIENCE],
-    "the removal of what a deleted Backfill made": [removing.REMOVAL_LIMIT],
+    "the removal of what a deleted Backfill made": [
+        removing.REMOVAL_LIMIT,
+        removing.UNPLANNED_LIMIT,
+    ],
 }
 
 

@@ -22,7 +22,6 @@ SETTINGS = {
     "plan": "/plan",
     "checkpoints": "/checkpoints",
     "channel": "/channel",
-    "scratch": "/scratch",
     "window": {"start": "2024-03-01T00:00:00Z", "end": "2024-03-02T00:00:00Z"},
     "sources": [],
     "outputs": [],

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -40,12 +40,11 @@ from backfill.runtime.queries.run_state import (
     result_lost,
     unsupported,
 )
-from backfill.runtime.source.release_file import Release, release_path, write_release
 
 _PERIOD_SECONDS = 0.05
 _CONTROLLER_CHECK_SECONDS = 5.0
 _STEPS_TOLD_AHEAD = 4
-"""Steps that sources are released at once. Enough that no query waits for the agent, and the most
+"""Steps that streams are released at once. Enough that no query waits for the agent, and the most
 that is read after a request to stop. Where the rate of rows is limited, a step takes long and is
 released alone.
 """
@@ -57,6 +56,16 @@ CONTROLLER_GRACE_SECONDS = 30.0
 """Seconds that a driver continues without a controller."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What streams may read. Once ``stop`` is set, ``released`` never changes again."""
+
+    released: int = 0
+    """Number of steps that may be read."""
+    stop: bool = False
+    """Whether to stop after the released steps."""
 
 
 class Agent(threading.Thread):
@@ -83,7 +92,6 @@ class Agent(threading.Thread):
         self._channel = channel
         self._close = close
         self._complete = complete
-        self._release_path = release_path(run.settings.scratch)
         self._release: Release | None = None
         self._closing: threading.Thread | None = None
         self._reported: SplitAssignmentStatus | None = None
@@ -138,19 +146,23 @@ class Agent(threading.Thread):
     def _pass_on(self, spec: SplitAssignmentSpec) -> None:
         """Passes on to spans and streams how far they may read. Nothing is released after a stop.
 
-        All sources of a stream must stop at the same step, so everything that was passed on is
-        read. Therefore the release file gets only a few steps at a time, however many are released.
+        Everything that was passed on to streams is read, so that they stop at the same step.
+        Therefore they get only a few steps at a time, however many are released.
         """
-        old = self._release or Release()
+        old, tracker, in_turn = self._release or Release(), self._run.tracker, self._run.in_turn
         if old.stop:
             return
         self._run.release(max(spec.released, spec.released_ahead))
         slow = self._run.settings.max_rows_per_second is not None
-        ahead = 1 if slow else _STEPS_TOLD_AHEAD
-        near = min(spec.released, self._run.tracker.slowest + ahead)
-        new = Release(max(near, old.released), self._run.stopping.is_set())
+        # a query that begins after others is released all that these have read: the limit of how
+        # far queries may be apart is kept here
+        ahead = 1 if slow else 2 if in_turn else _STEPS_TOLD_AHEAD
+        near = max(min(spec.released, tracker.slowest + ahead), old.released)
+        if in_turn and tracker.slowest == tracker.flushed:
+            near = 0  # the next stream begins with the first step
+        new = Release(near, self._run.stopping.is_set())
         if new != self._release:
-            write_release(self._release_path, new)
+            self._run.release_to_streams(near)
             self._release = new
 
     def _watch_queries(self) -> None:
@@ -169,8 +181,8 @@ class Agent(threading.Thread):
 
     def _all_is_committed(self) -> bool:
         run = self._run
-        started = not run.missing() and run.tracker.all_reached(self._flushed)
-        return started and not run.may_write_more
+        started = not run.missing() and run.tracker.all_reached(run.tracker.flushed)
+        return started and not (run.may_start_more or run.may_write_more or run.may_go_on)
 
     def _ended_by_itself(self) -> bool:
         for query in self._run.queries:
@@ -205,10 +217,6 @@ class Agent(threading.Thread):
         self._run.started(replace(query, handle=handle, restarts=query.restarts + 1))
         return True
 
-    @property
-    def _flushed(self) -> int:
-        return self._run.tracker.steps + 1
-
     def _at_rest(self, query: StartedQuery) -> bool:
         if query.batch is not None:
             return query.batch.at_rest
@@ -216,8 +224,8 @@ class Agent(threading.Thread):
 
     def _last_offset(self) -> int:
         """The offset at which every query stops after the sources were asked to stop."""
-        released = self._release.released if self._release else 0
-        return released if released < self._run.tracker.steps else self._flushed
+        released, tracker = self._release.released if self._release else 0, self._run.tracker
+        return released if released < tracker.steps else tracker.flushed
 
     def _start_closing(self, close: Callable[[], None]) -> None:
         """Closes queries in a thread, because counting open results may take longer than the
@@ -289,17 +297,18 @@ class Agent(threading.Thread):
         self._reported = status
 
     def _status(self, now: datetime) -> SplitAssignmentStatus:
-        """The status to report. Until all queries have started, it repeats the report of the
-        previous attempt: they have committed at least that.
+        """The status to report. Until all queries have started that are to run at the same time,
+        it repeats the report of the previous attempt: they have committed at least that.
         """
         run, outcome = self._run, self._run.outcome
-        complete = not run.missing()
+        complete = run.in_turn or not run.missing()
         phase: Literal["Starting", "Running", "Finished", "Stopped", "Failed"]
         phase = outcome.phase if outcome else "Running" if complete else "Starting"
         return SplitAssignmentStatus(
             attempt=run.settings.attempt,
             phase=phase,
             queries=run.tracker.queries if complete else run.tracker.before,
+            waiting_sources=tuple(sorted(run.tracker.unread_sources)) if run.in_turn else (),
             executors=self._executors_at_work,
             heartbeat=now,
             processing_seconds=run.tracker.busy_seconds,

@@ -14,6 +14,8 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
+from backfill.runtime.spark_versions import java_array
+
 _LOOK_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
@@ -94,9 +96,8 @@ def _decommission(context: Any, executors: list[str]) -> None:
     why = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo(
         "fewer executors are needed", jvm.scala.Option.empty()
     )
-    named = context._gateway.new_array(jvm.scala.Tuple2, len(executors))
-    for index, executor in enumerate(executors):
-        named[index] = jvm.scala.Tuple2(executor, why)
+    pairs = [jvm.scala.Tuple2(executor, why) for executor in executors]
+    named = java_array(context._gateway, jvm.scala.Tuple2, pairs)
     adjust_total, asked_by_executor = False, False
     context._jsc.sc().schedulerBackend().decommissionExecutors(
         named, adjust_total, asked_by_executor

@@ -14,6 +14,7 @@ from backfill.planning.rows.row_selection import column_at
 from backfill.runtime.batch.arrival_lags import Cells, Ints
 from backfill.runtime.batch.rebind_plan import ARRIVAL
 from backfill.runtime.batch.split_frames import ArrowFunction
+from backfill.runtime.spark_versions import to_arrow
 
 _LEAST_CELLS, _MOST_CELLS = 2_048, 16_384
 """Into how many parts the time that is read is cut: few enough for the driver."""
@@ -69,7 +70,7 @@ def cells_of_frame(rows: DataFrame, event_us: Column, width: int) -> Cells:
             F.count("*"),
         )
     )
-    return _cells(grouped.toArrow())
+    return _cells(to_arrow(grouped))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def cells_of_tasks(tasks: DataFrame) -> Cells:
     """
     how = {"min": F.min, "max": F.max, "sum": F.sum}
     merged = [how[function](name).alias(name) for name, function in _MERGED]
-    return _cells(tasks.groupBy(*_KEYS).agg(*merged).toArrow())
+    return _cells(to_arrow(tasks.groupBy(*_KEYS).agg(*merged)))
 
 
 def _keyed(batch: pa.RecordBatch, event: TimeColumn, arrival: TimeColumn, width: int) -> pa.Table:

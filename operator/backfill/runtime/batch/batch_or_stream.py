@@ -5,7 +5,7 @@ attempts continue as the first one began.
 
 import logging
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
 
@@ -16,14 +16,16 @@ from backfill.outputs.staging import Holds
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch.look_back import analyze
 from backfill.runtime.batch.measure_arrivals import hiding_nodes
-from backfill.runtime.batch.prepare_query import SpanOutput, depends_on_arrival
+from backfill.runtime.batch.prepare_query import SpanOutput, depends_on_arrival, whole_seconds
 from backfill.runtime.batch.spark_compatibility import unusable
 from backfill.runtime.batch.time_reach import Bounded, Unbounded
 from backfill.runtime.catalyst import analyzed, kind_of, nodes_of
+from backfill.runtime.queries.clock_dependence import comparison_with_clock
+from backfill.runtime.queries.logical_plan import closing_delay_us
+from backfill.runtime.queries.tracker import Traits
 
 _STRICT = "ordering.policy Strict requires rows in the order of their offsets"
 _BEGUN = "an earlier attempt started it in Streaming execution"
-_CHANGING: dict[Holds, ChangingMode] = {"Changes": "update", "Result": "complete"}
 _CHANGE_ROWS = ("Aggregate", "Distinct", "WithState")
 """What names of nodes contain that may give rows again: aggregations, also that of ``SELECT
 DISTINCT`` and ``UNION``, and state of the program's own (``FlatMapGroupsWithState``,
@@ -44,13 +46,19 @@ class Choice:
     """What its results depend on; None for a stream."""
     reason: str = ""
     """Why it is a stream although the resource leaves the choice."""
-    holds: Holds = "Rows"
-    """What a micro-batch of the stream gives."""
+    reach: Bounded | None = field(default=None, compare=False)
+    """What the results of a stream depend on, if that has bounds in time."""
+    output_mode: ChangingMode | None = None
+    """The output mode of a stream that changes rows it has written."""
+    records: bool = False
+    """Whether what it changes are further rows: records, each of which a topic has."""
 
     @property
-    def output_mode(self) -> ChangingMode | None:
-        """The output mode of a stream that changes rows it has written."""
-        return _CHANGING.get(self.holds)
+    def holds(self) -> Holds:
+        """What a micro-batch of the stream gives."""
+        if self.output_mode is None or self.records:
+            return "Rows"
+        return "Result" if self.output_mode == "complete" else "Changes"
 
 
 def choose(
@@ -61,12 +69,14 @@ def choose(
     *,
     streamed_steps: int,
     output_mode: str = "append",
+    records: bool = False,
 ) -> Choice:
     """How the query of a streaming DataFrame is run. ``streamed_steps`` are those that it has
-    committed as a stream.
+    committed as a stream, ``records`` is whether it sends records to Kafka.
 
     Spans write final rows, whatever the output mode is. A stream writes rows that are not final in
-    another one than append: of those the result has the newest of each key, or the last batch's.
+    another one than append: of those the result has the newest of each key, or the last batch's;
+    without keys all records, as the topic.
 
     Raises:
         UnsupportedProgram: it must be run by spans, and cannot be, or not now; or it changes rows
@@ -77,12 +87,31 @@ def choose(
     if choice.found is not None or mode == "append":
         return choice
     if mode == "complete":
-        return replace(choice, holds="Result")
+        return replace(choice, output_mode="complete")
     if target.output.keys:
-        return replace(choice, holds="Changes")
+        return replace(choice, output_mode="update")
     if changes_rows(frame):
+        if records:
+            return replace(choice, output_mode="update", records=True)
         raise _no_keys(target, output_mode, choice.reason or "spec.execution is Streaming")
     return choice
+
+
+def stream_traits(frame: DataFrame, choice: Choice) -> Traits:
+    """What is known of a query that is run as a stream."""
+    traits = Traits(comparison_with_clock(frame), "Streaming", choice.reason, choice.output_mode)
+    if choice.reach is None:
+        return traits
+    sources = choice.reach.sources.values()
+    if choice.reach.stateless:
+        return replace(traits, look_back_seconds=0, look_ahead_seconds=0)
+    of_time = min(sources, key=lambda each: each.back_us + each.ahead_us)
+    ahead = (each.ahead_us + each.delay_us for each in sources)
+    return replace(
+        traits,
+        look_back_seconds=whole_seconds(each.back_us for each in sources),
+        look_ahead_seconds=whole_seconds((*ahead, of_time.ahead_us + closing_delay_us(frame))),
+    )
 
 
 def changes_rows(frame: DataFrame) -> bool:
@@ -103,19 +132,19 @@ def _by_plan(
     streamed_steps: int,
 ) -> Choice:
     if execution == "Streaming":
-        return Choice(None)
+        return Choice(None, reach=_reach(frame, target, header))
     begun = streamed_steps > 0 or target.staged is not None
     by_spans = _begun_by_spans(target)
     if execution == "Auto" and header.inputs.policy is OrderingPolicy.STRICT:
-        return Choice(None, _STRICT)
+        return Choice(None, _STRICT, reach=_reach(frame, target, header))
     found = _analyzed(frame, target, header, execution)
     if isinstance(found, Bounded):
         if execution == "Batch" or by_spans:
             return Choice(found)
         reason = _BEGUN if begun else _why_uncertain(frame, found, header)
-        return Choice(None, reason) if reason else Choice(found)
+        return Choice(None, reason, reach=found) if reason else Choice(found)
     if execution == "Batch":
-        raise _refused(target, found.reason)
+        raise _refused(target, found)
     if by_spans:
         raise _changed(target, found.reason)
     return Choice(None, found.reason)
@@ -141,14 +170,32 @@ def _analyzed(
     try:
         found = analyze(frame, target.output.timestamp_column, header.inputs.arrival_columns)
     except Exception as error:  # no program fails for what only its speed depends on
-        _log.exception("the logical plan of the query %s could not be analysed", target.query)
-        reason = f"its logical plan could not be analysed ({type(error).__name__})"
+        reason = _not_analyzed(target, error)
         if execution == "Batch" or _begun_by_spans(target):
             raise _failed(target, f"{reason}: {first_line(error)}") from error
         return Unbounded(reason)
     if isinstance(found, Unbounded):
-        return Unbounded(_EXPRESSION_ID.sub("", found.reason))
+        return replace(found, reason=_EXPRESSION_ID.sub("", found.reason))
     return found
+
+
+def _reach(frame: DataFrame, target: SpanOutput, header: PlanHeader) -> Bounded | None:
+    """What the results of a query depend on that is a stream whatever that is; None if it has no
+    bounds in time, or if they are unknown.
+    """
+    try:
+        found = analyze(frame, target.output.timestamp_column, header.inputs.arrival_columns)
+    except Exception as error:  # no program fails for what only warnings depend on
+        _not_analyzed(target, error)
+        return None
+    return found if isinstance(found, Bounded) else None
+
+
+def _not_analyzed(target: SpanOutput, error: Exception) -> str:
+    _log.error(
+        "the logical plan of the query %s could not be analysed", target.query, exc_info=error
+    )
+    return f"its logical plan could not be analysed ({type(error).__name__})"
 
 
 def _why_uncertain(frame: DataFrame, found: Bounded, header: PlanHeader) -> str:
@@ -174,14 +221,13 @@ def _no_keys(target: SpanOutput, output_mode: str, reason: str) -> UnsupportedPr
     )
 
 
-def _refused(target: SpanOutput, reason: str) -> UnsupportedProgram:
-    return UnsupportedProgram(
-        Problem(
-            "spec.execution",
-            f'"Batch" is not possible for the query {target.query}: {reason}',
-            "use Streaming or Auto",
-        )
-    )
+def _refused(target: SpanOutput, found: Unbounded) -> UnsupportedProgram:
+    message = f'"Batch" is not possible for the query {target.query}: {found.reason}'
+    field, fix = "spec.execution", "use Streaming or Auto"
+    if found.lacks_time:
+        field = f"spec.outputs[{target.place}].timestampColumn"
+        fix = f"set it to the column of {target.output.table} with the time of a result, or {fix}"
+    return UnsupportedProgram(Problem(field, message, fix))
 
 
 def _failed(target: SpanOutput, reason: str) -> UnsupportedProgram:

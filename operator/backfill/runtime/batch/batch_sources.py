@@ -2,11 +2,12 @@
 streaming source gives.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from backfill.planning.plan import Split, read_header, read_splits_of_steps
+from backfill.planning.plan import Split, read_header
 from backfill.runtime.batch.arrival_cells import (
     RESULT,
     TimeColumn,
@@ -23,8 +24,10 @@ from backfill.runtime.batch.split_frames import (
     arrow_frame_of_results,
 )
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.source.data_source import planned_tables, source_schema
 from backfill.runtime.source.record_columns import MOST_TASKS, RecordColumns
+from backfill.runtime.source.source_frame import planned_tables, source_schema
+from backfill.runtime.source.split_reading import counted
+from backfill.runtime.source.step_tasks import planned_splits
 from backfill.runtime.source.task_packing import pack_by_bytes
 from backfill.runtime.source.timestamp_columns import column_of, find_column, microseconds
 
@@ -34,14 +37,20 @@ task of a run does not keep the others waiting.
 """
 
 
+def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    rows = sum(batch.num_rows for batch in batches)
+    yield pa.RecordBatch.from_arrays([pa.array([rows], pa.int64())], names=["rows"])
+
+
 class Leaves:
     """Makes the batch DataFrames of a plan's sources."""
 
     def __init__(self, spark: SparkSession, settings: RuntimeSettings):
         self._spark = spark
-        self._plan = settings.plan_workspace
-        self._header = read_header(self._plan)
-        self._tables = planned_tables(self._plan)
+        plan = settings.plan_workspace
+        self._header = read_header(plan)
+        self._splits = planned_splits(plan)
+        self._tables = planned_tables(plan)
 
     def frame(
         self,
@@ -64,7 +73,7 @@ class Leaves:
             InvalidPlanInput: columns of types that Spark does not have.
         """
         table = self._tables[source]
-        tasks = self._tasks(read_splits_of_steps(self._plan, steps, source))
+        tasks = self._tasks(self._splits.of_steps(steps, source))
         record = (
             None
             if topic is None
@@ -92,12 +101,33 @@ class Leaves:
         return arrow_frame_of_results(
             self._spark,
             table,
-            self._tasks(read_splits_of_steps(self._plan, steps, source)),
+            self._tasks(self._splits.of_steps(steps, source)),
             source_schema(table, with_record=False),
             columns=columns,
             function=function,
             result=result,
         )
+
+    def count(self, source: str, steps: range) -> int:
+        """The number of rows of :meth:`frame`.
+
+        Raises:
+            Exception: Spark's own, with what failed in a task.
+        """
+        table = self._tables[source]
+        known, uncounted = counted(table.source, self._splits.of_steps(steps, source))
+        if not uncounted:
+            return known
+        counts = arrow_frame_of_results(
+            self._spark,
+            table,
+            self._tasks(uncounted),
+            source_schema(table, with_record=False),
+            columns=(),
+            function=_count,
+            result="rows long",
+        )
+        return known + sum(int(row.rows) for row in counts.collect())
 
     def frame_with_arrivals(
         self, source: str, topic: str | None, columns: frozenset[str]
@@ -105,9 +135,9 @@ class Leaves:
         """The rows of all steps, with the column ``ARRIVAL``."""
         table = self._tables[source]
         column = table.source.timestamp_column
-        names = source_schema(table, with_record=False).names
-        columns |= {name for name in names if f"{column}.".startswith(f"{name}.")}
-        rows = self.frame(source, range(self._header.steps), topic, columns)
+        found = find_column(source_schema(table, with_record=False), column)
+        assert found is not None, "planning has found it"
+        rows = self.frame(source, range(self._header.steps), topic, columns | {found[0][0]})
         arrived, kind = column_of(rows, column)
         return rows.withColumn(ARRIVAL, microseconds(arrived, kind, table.source.timestamp_unit))
 

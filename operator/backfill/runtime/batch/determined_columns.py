@@ -11,8 +11,10 @@ from py4j.java_gateway import JavaObject
 from backfill.runtime.batch.split_frames import PLANNED_ROWS
 from backfill.runtime.batch.time_expressions import all_expressions
 from backfill.runtime.catalyst import elements, id_of, kind_of
-from backfill.runtime.queries.logical_plan import HAND_ON_COLUMNS, is_source
+from backfill.runtime.queries.logical_plan import HAND_ON_COLUMNS
+from backfill.runtime.source.clock import is_source
 from backfill.runtime.source.record_columns import OFFSET
+from backfill.runtime.spark_versions import MAPS_IN_ARROW
 
 _EXACT = {
     "Average",
@@ -84,7 +86,7 @@ def lasting(plan: JavaObject) -> Lasting:
     found, pending = Lasting.RUN, [plan]
     while pending:
         node = pending.pop()
-        if _is_pinned(node):
+        if is_source(node) or _is_pinned(node):
             continue
         below = [*elements(node.children()), *elements(node.subqueries())]
         pending += below
@@ -95,7 +97,7 @@ def lasting(plan: JavaObject) -> Lasting:
 
 def _lasting_leaf(leaf: JavaObject) -> Lasting:
     kind = kind_of(leaf)
-    if is_source(leaf) or kind in _MADE_OF_NOTHING:
+    if kind in _MADE_OF_NOTHING:
         return Lasting.RUN
     listed = (
         kind == "LogicalRelation"
@@ -107,7 +109,7 @@ def _lasting_leaf(leaf: JavaObject) -> Lasting:
 
 def _is_pinned(node: JavaObject) -> bool:
     """Whether a node gives the rows of a static table in the snapshot that the plan has pinned."""
-    return kind_of(node) == "MapInArrow" and node.functionExpr().name() == PLANNED_ROWS
+    return kind_of(node) in MAPS_IN_ARROW and node.functionExpr().name() == PLANNED_ROWS
 
 
 class _Columns:
@@ -116,11 +118,10 @@ class _Columns:
 
     def uncertain(self, node: JavaObject) -> set[int]:
         """IDs of a node's columns that may have other values."""
+        if is_source(node):
+            return {id_of(column) for column in elements(node.output()) if column.name() == OFFSET}
         children = elements(node.children())
-        if not children:
-            output = elements(node.output()) if is_source(node) else []
-            return {id_of(column) for column in output if column.name() == OFFSET}
-        if _is_pinned(node):
+        if not children or _is_pinned(node):
             return set()
         below = set[int]().union(*map(self.uncertain, children))
         match kind_of(node):

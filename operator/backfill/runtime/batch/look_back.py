@@ -37,7 +37,17 @@ from backfill.runtime.batch.time_reach import (
     TimeRange,
     Unbounded,
 )
-from backfill.runtime.catalyst import Catalyst, analyzed, clock_pattern, elements, id_of, kind_of
+from backfill.runtime.catalyst import (
+    Catalyst,
+    analyzed,
+    clock_pattern,
+    elements,
+    field_names,
+    id_of,
+    ids_and_names,
+    kind_of,
+    made_or_handed_on,
+)
 from backfill.runtime.queries.clock_dependence import comparison_with_clock
 from backfill.runtime.queries.logical_plan import (
     HAND_ON_COLUMNS,
@@ -46,14 +56,15 @@ from backfill.runtime.queries.logical_plan import (
     is_session_window,
     session_window,
 )
-from backfill.runtime.source.data_source import SOURCE_FORMAT
+from backfill.runtime.source.clock import is_source, source_of
 from backfill.runtime.source.timestamp_columns import places_of
+from backfill.runtime.spark_versions import MAPS_IN_ARROW
 
 _WINDOW = "spark.timeWindow"
 _START, _END = ("start",), ("end",)
 _COPIES = 16
 """Up to this many rows that a row is expanded to are looked at one by one."""
-_ROW_BY_ROW = HAND_ON_COLUMNS | {"MapInArrow", "MapInPandas"}
+_ROW_BY_ROW = HAND_ON_COLUMNS | MAPS_IN_ARROW | {"MapInPandas"}
 """Nodes that pass on rows one by one: columns with the identities they had, or new ones of which
 nothing is known.
 """
@@ -82,6 +93,7 @@ _REASONS = {
     "Sort": _WHOLE,
     "Tail": _WHOLE,
     "TransformWithState": _OWN_STATE,
+    "TransformWithStateInPandas": _OWN_STATE,
     "TransformWithStateInPySpark": _OWN_STATE,
     "Window": "is a window function over rows, which is not bounded by time",
 }
@@ -112,6 +124,10 @@ the plan reads one.
 
 class _Refused(Exception):  # noqa: N818 - not an error: it is an answer
     """Why there is no bound."""
+
+
+class _NoTime(_Refused):
+    """The output does not say what the time of a result is."""
 
 
 @dataclass(slots=True)
@@ -294,7 +310,7 @@ def analyze(
             raise _Refused(f"the query's results depend on when it runs: {clock}")
         return _Analysis(frame, arrival_columns or {}).result(plan, timestamp_column)
     except _Refused as reason:
-        return Unbounded(str(reason))
+        return Unbounded(str(reason), lacks_time=isinstance(reason, _NoTime))
 
 
 def visit_nodes(
@@ -346,9 +362,9 @@ class _Analysis:
                 {leaf.source: Reach(0, 0, 0, None) for leaf in self._leaves}, stateless=True
             )
         if column is None:
-            raise _Refused(
-                "results of the query depend on more than one row, and its output has no"
-                " timestampColumn that shows which ones"
+            raise _NoTime(
+                "its results depend on more than one row, and its output has no timestampColumn"
+                " that shows which ones"
             )
         times = self._times_of_result(plan, rows, column)
         return Bounded(
@@ -458,13 +474,15 @@ class _Analysis:
             return None
         kind = kind_of(node)
         children = elements(node.children())
-        if not children:
+        if not children or is_source(node):
             return self._relation(node)
         below = [self._node(child) for child in children]
         streams = [rows for rows in below if rows is not None]
         if self._visit is not None:
             self._visit(node, below, [leaf.source for leaf in self._leaves])
-        if any(map(self._is_correlated, elements(node.expressions()))):
+        if not node.subqueries().isEmpty() and any(
+            map(self._is_correlated, elements(node.expressions()))
+        ):
             # where conditions move, the subquery would keep the old identities of these columns
             raise _Refused(f"{kind} has a subquery that refers to columns outside of it")
         impure = "" if self._pure else self._impurity(node)
@@ -495,7 +513,7 @@ class _Analysis:
     def _one_child(self, node: JavaObject, kind: str, child: _Rows) -> _Rows:
         match kind:
             case "Project":
-                return self._select(child, elements(node.projectList()))
+                return self._columns(child, _choices_of(made_or_handed_on(node)))
             case "Filter":
                 return child.where(self._expressions(child).constraints(node.condition()))
             case "EventTimeWatermark":
@@ -520,22 +538,21 @@ class _Analysis:
         raise _Refused(f"{kind} {why}")
 
     def _relation(self, node: JavaObject) -> _Rows:
-        if kind_of(node) != "StreamingRelationV2" or node.sourceName() != SOURCE_FORMAT:
+        if not is_source(node):
             raise _Refused(f"the query streams from {node.simpleStringWithNodeId()}")
-        leaf = _Leaf(str(node.extraOptions().get("source")))
+        leaf = _Leaf(source_of(node))
         number = len(self._leaves)
         self._leaves.append(leaf)
-        columns = elements(node.output())
+        columns = ids_and_names(node.output())
         rows = _Rows(
             frozenset({number}),
-            names={(id_of(each), ()): {number: str(each.name())} for each in columns},
+            names={(column, ()): {number: name} for column, name in columns},
         )
         arrival = self._arrival_columns.get(leaf.source)
-        for each in columns:
-            name = str(each.name())
+        for column, name in columns:
             if arrival is not None and (arrival == name or arrival.startswith(f"{name}.")):
                 path = tuple(arrival[len(name) + 1 :].split(".")) if arrival != name else ()
-                rows.times[id_of(each), path] = {number: SAME}
+                rows.times[column, path] = {number: SAME}
                 leaf.timed, leaf.event_column = True, arrival
         return rows
 
@@ -567,7 +584,7 @@ class _Analysis:
 
     def _select(self, rows: _Rows, columns: list[JavaObject]) -> _Rows:
         """Rows of these named expressions."""
-        return self._columns(rows, [(each, [each]) for each in columns])
+        return self._columns(rows, _choices_of(columns))
 
     def _expand(self, node: JavaObject, rows: _Rows) -> _Rows:
         """Several rows for each one: a sliding window's, or those of grouping sets."""
@@ -581,17 +598,21 @@ class _Analysis:
         return self._columns(rows, zip(columns, zip(*each, strict=True), strict=True))
 
     def _columns(
-        self, rows: _Rows, columns: Iterable[tuple[JavaObject, Iterable[JavaObject]]]
+        self, rows: _Rows, columns: Iterable[tuple[JavaObject | int, Iterable[JavaObject]]]
     ) -> _Rows:
-        """Rows with columns that have the value of one of some expressions each."""
+        """Rows with columns that have the value of one of some expressions each, and with those
+        that are passed on, by their ids.
+        """
         expressions, paths = self._expressions(rows), rows.paths
         given: dict[ColumnKey, list[Alternative]] = {}
         apart: dict[tuple[ColumnKey, ColumnKey], TimeRange] = {}
         nulls = set()
         for column, choices in columns:
-            number = id_of(column)
-            window = column.metadata().contains(_WINDOW)
-            values = [expressions.value(each, paths, window=window) for each in choices]
+            if isinstance(column, int):
+                number, values = column, [expressions.column(column, paths)]
+            else:
+                number, window = id_of(column), column.metadata().contains(_WINDOW)
+                values = [expressions.value(each, paths, window=window) for each in choices]
             there = [value for value in values if not value.is_null]
             if not there:
                 nulls.add(number)
@@ -961,6 +982,13 @@ def _joint(one: Reach, other: Reach) -> Reach:
     )
 
 
+def _choices_of(
+    columns: Iterable[JavaObject | int],
+) -> Iterator[tuple[JavaObject | int, list[JavaObject]]]:
+    """Columns with the only expression that each may have the value of."""
+    return ((each, [] if isinstance(each, int) else [each]) for each in columns)
+
+
 def _hull(ranges: Iterable[TimeRange]) -> TimeRange:
     first, *others = ranges
     for each in others:
@@ -993,7 +1021,7 @@ def _path_in(kind: JavaObject, path: tuple[str, ...]) -> tuple[str, ...]:
     """The path to a field by the names that it has there; as it is where there is none."""
     if not path or kind.typeName() != "struct":
         return path
-    names = list(kind.fieldNames())
+    names = field_names(kind)
     places = places_of(path[0], names)
     if len(places) != 1:
         return path
@@ -1008,7 +1036,7 @@ def _type_of(column: JavaObject) -> str:
 
 def _type_at(kind: JavaObject, path: tuple[str, ...]) -> str:
     for name in path:
-        if kind.typeName() != "struct" or name not in set(kind.fieldNames()):
+        if kind.typeName() != "struct" or name not in field_names(kind):
             return "unknown column"
         kind = kind.apply(name).dataType()
     return str(kind.simpleString())

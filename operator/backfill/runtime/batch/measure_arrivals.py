@@ -9,7 +9,6 @@ from functools import partial
 from threading import Thread
 
 from py4j.java_gateway import JavaObject
-from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
 from backfill.planning.plan import PlanHeader
@@ -34,10 +33,10 @@ from backfill.runtime.queries.logical_plan import (
     columns_used_by,
     event_times,
     is_event_time,
-    is_source,
-    source_of,
 )
+from backfill.runtime.source.clock import is_source, source_of
 from backfill.runtime.source.timestamp_columns import microseconds
+from backfill.runtime.spark_versions import as_thread
 
 _AT_ONCE = 2
 """Jobs at a time: one alone may have too few tasks for all cores."""
@@ -134,7 +133,7 @@ def _at_once(jobs: Sequence[Callable[[], AtWatermark]], spark: SparkSession) -> 
         # daemons, for which the end of the process does not wait, unlike those of an executor
         Thread(
             target=watched,
-            args=(end, inheritable_thread_target(spark)(work)),
+            args=(end, as_thread(spark, work)),
             name=f"backfill-measuring-{number}",
             daemon=True,
         ).start()

@@ -59,6 +59,8 @@ class _Found:
 class SharedResults:
     """What two spans must find the same."""
 
+    column: str = ""
+    """The column of the results' time; empty where nothing is compared."""
     places: Sequence[int] = ()
     """Places of columns in the results; none where nothing is compared."""
     digest: int = 0
@@ -70,7 +72,7 @@ class SharedResults:
     def of(cls, spark: SparkSession, plan: JavaObject, column: str) -> "SharedResults":
         """Of the results of a query with this analyzed plan, whose time is ``column``."""
         places = compared_columns(spark, plan, column)
-        return cls(places, _digest(spark, plan, column, places), lasting(plan))
+        return cls(column, places, _digest(spark, plan, column, places), lasting(plan))
 
 
 class OverlapCheck:
@@ -80,19 +82,17 @@ class OverlapCheck:
         self,
         query: str,
         spans: Sequence[Span],
-        column: str,
         *,
         compared: SharedResults,
         compute: Callable[[Span], DataFrame],
         before: Mapping[str, int] | None = None,
     ):
-        """``column`` is the time of results, and ``compute`` gives what a span computes. ``before``
-        is what :meth:`compare` returned for the span before the first one, in an earlier attempt.
+        """``compute`` gives what a span computes. ``before`` is what :meth:`compare` returned for
+        the span before the first one, in an earlier attempt.
         """
         self._query = query
         self._spans = spans
         self._numbers = {span.steps: number for number, span in enumerate(spans)}
-        self._column = column
         self._compared = compared
         self._compute = compute
         self._lock = threading.Lock()
@@ -114,14 +114,19 @@ class OverlapCheck:
         return [self._first, *strips] if self._first is not None and number == 0 else strips
 
     def observe(self, span: Span, results: DataFrame) -> DataFrame:
-        """The same results of a span, observed."""
+        """The same results of a span, observed where another span computes some of them as well:
+        otherwise they need not have a time.
+        """
+        strips = self.strips(span)
+        if not strips:
+            return results
         time_us = self._time_us(results)
         metrics = [
             metric.alias(f"{name} {number}")
-            for number, strip in enumerate(self.strips(span))
+            for number, strip in enumerate(strips)
             for name, metric in self._metrics(results, _inside(time_us, strip)).items()
         ]
-        return results.observe("overlap", *metrics) if metrics else results
+        return results.observe("overlap", *metrics)
 
     def compare(
         self,
@@ -194,7 +199,7 @@ class OverlapCheck:
         return dict(zip(_SEEN, sums, strict=True))
 
     def _time_us(self, results: DataFrame) -> Column:
-        value, kind = timestamp_columns.column_of(results, self._column)
+        value, kind = timestamp_columns.column_of(results, self._compared.column)
         if isinstance(kind, DateType):
             return F.unix_date(value).cast("bigint") * _DAY_US
         return timestamp_columns.microseconds(value, kind)

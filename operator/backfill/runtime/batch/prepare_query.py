@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
 from backfill.api.output import Output
-from backfill.outputs.staging import Staged, StagedBatch
-from backfill.planning.plan import PlanHeader, read_step_bounds
+from backfill.outputs.staging import Part, StagedBatch
+from backfill.planning.plan import PlanHeader, step_bounds
 from backfill.protocol.explanation import FIRST_OF_MANY, NOT_COMPARED
 from backfill.runtime.batch.arrival_lags import Lags, StepBounds
 from backfill.runtime.batch.batch_sources import Leaves
@@ -35,11 +34,17 @@ from backfill.runtime.batch.spans import (
 )
 from backfill.runtime.batch.straight_json import without_json
 from backfill.runtime.batch.time_reach import Bounded
-from backfill.runtime.catalyst import analyzed, copied, kind_of, nodes_of
-from backfill.runtime.queries.logical_plan import columns_used_by, drops_within_watermark
+from backfill.runtime.catalyst import analyzed, copied
+from backfill.runtime.queries.logical_plan import (
+    columns_used_by,
+    drops_within_watermark,
+    gives_at_once,
+)
 from backfill.runtime.queries.run_state import Run
 from backfill.runtime.queries.tracker import OpenResults, Traits
 from backfill.runtime.sink import SinkSettings, SinkWriter
+from backfill.runtime.source.step_tasks import planned_splits
+from backfill.runtime.spark_versions import properties as session_properties
 
 _log = logging.getLogger(__name__)
 
@@ -55,8 +60,6 @@ _PARTITION = "32MB"
 """What Spark puts together, and then joins without sorting it. It is compressed; a task has four
 times as much for its hash table with the least memory that Spark takes.
 """
-_AT_ONCE = {"Cross", "Inner", "LeftSemi"}
-"""Joins whose results no further row can change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +69,12 @@ class SpanOutput:
     query: str
     """The query's name."""
     output: Output
+    place: int
+    """Its place in ``spec.outputs``."""
     sink: SinkSettings
     writer: SinkWriter
-    staged: Staged | None
-    """What earlier attempts have staged; None if nothing."""
-
-    @classmethod
-    def of(cls, query: str, output: Output, sink: SinkSettings) -> "SpanOutput":
-        """With what is staged now.
-
-        Raises:
-            BadInput: the branch holds something else.
-        """
-        writer = SinkWriter(sink)
-        return cls(query, output, sink, writer, writer.staged())
+    staged: Part | None
+    """What earlier attempts of the query have staged; None if nothing."""
 
 
 def prepare_spans(
@@ -109,26 +104,25 @@ def prepare_spans(
         target.output.name,
         dict.fromkeys(sorted(used), committed),
         traits(found, header),
-        count_rows=run.tracker.planned_rows,
     )
     work = _Work(run, frame, target, header, found, committed=committed, complete=complete)
-    return SpanRunner(run, target.query, work, planned_rows=run.tracker.planned_rows)
+    return SpanRunner(run, target.query, work)
 
 
 def traits(found: Bounded, header: PlanHeader) -> Traits:
     """What is known of a query that is run by spans."""
     return Traits(
         execution="Batch",
-        look_back_seconds=_whole_seconds(each.back_us for each in found.sources.values()),
+        look_back_seconds=whole_seconds(each.back_us for each in found.sources.values()),
         look_ahead_seconds=_look_ahead_seconds(_around(found, header)),
     )
 
 
 def _look_ahead_seconds(around: Mapping[str, LookAround]) -> int:
-    return _whole_seconds(each.after_us for each in around.values())
+    return whole_seconds(each.after_us for each in around.values())
 
 
-def _whole_seconds(lengths_us: Iterable[int]) -> int:
+def whole_seconds(lengths_us: Iterable[int]) -> int:
     """The longest one, rounded up: without its end it is a microsecond less."""
     return math.ceil(max(0, *lengths_us) / 1e6)
 
@@ -163,20 +157,6 @@ def _by_arrival(found: Bounded, header: PlanHeader) -> set[str]:
     }
 
 
-def _gives_at_once(plan: JavaObject) -> bool:
-    """Whether no result can change by more rows, so that a stream gives it when its rows are there
-    and nothing is ever open.
-    """
-    return not any(
-        node.isStreaming()
-        and (
-            kind_of(node) in {"Aggregate", "Distinct"}
-            or (kind_of(node) == "Join" and node.joinType().toString() not in _AT_ONCE)
-        )
-        for node in nodes_of(plan)
-    )
-
-
 class _Work:
     """The jobs of one query."""
 
@@ -202,10 +182,8 @@ class _Work:
         self._plan = with_null_keys(without_json(analyzed(frame), self._session), self._session)
         used = columns_used_by(self._plan, self._session)
         self._used = {source: frozenset(columns) for source, columns in used.items()}
-        workspace = run.settings.plan_workspace
-        self._bounds = {
-            source: StepBounds(read_step_bounds(workspace, source)) for source in found.sources
-        }
+        splits = planned_splits(run.settings.plan_workspace)
+        self._bounds = {source: StepBounds(step_bounds(splits, source)) for source in found.sources}
         self._leaves = Leaves(self._session, run.settings)
         self._handed_on = handed_on(self._plan)
         self._hidden = hiding_nodes(self._plan)
@@ -236,7 +214,7 @@ class _Work:
             self._overlap = self._overlap_check(spans)
             return spans
         end_us = header.inputs.end_us
-        at_once = _gives_at_once(self._plan)
+        at_once = gives_at_once(self._plan)
         closed_us = end_us if at_once else closed_until_us(header, around.values())
         # without any step left, it is not measured how rows arrive, and how many results were left
         # open is in the branch
@@ -296,7 +274,9 @@ class _Work:
         if self._handed_on is not None:
             (steps,) = span.reads.values()
             files = write_handed_on(self._leaves, steps, self._handed_on, sink)
-            return Computed(batch_of(self._target.query, span, sink.spec_id, files))
+            return Computed(
+                batch_of(self._target.query, span, sink.spec_id, files), self._rows_read(span)
+            )
         rows = self._overlap.observe(span, self._rows(span))
         written, seen = write(rows, sink)
         if self._watch is not None and not self._watch.enough(span, seen):
@@ -305,7 +285,12 @@ class _Work:
         self._count_open(span, sum(each.rows_open for each in written), seen)
         batch = batch_of(self._target.query, span, sink.spec_id, written)
         batch = replace(batch, overlap=overlap)
-        return Computed(batch, 0 if self._lags is None else self._lags.late_rows(span.steps))
+        late = 0 if self._lags is None else self._lags.late_rows(span.steps)
+        return Computed(batch, self._rows_read(span), late)
+
+    def _rows_read(self, span: Span) -> dict[str, int]:
+        """Without those that it reads before and after its steps, which other spans count."""
+        return {source: self._leaves.count(source, span.steps) for source in span.reads}
 
     def commit(self, batch: StagedBatch) -> None:
         """Adds the files to the branch, unless they are there."""
@@ -380,18 +365,14 @@ class _Work:
         column, staged = self._target.output.timestamp_column, self._target.staged
         before = None if staged is None else staged.overlap
         strips = before is not None or any(span.before_us + span.after_us for span in spans)
-        meet = column is not None and bool(spans) and strips
-        compared = (
-            SharedResults.of(self._session, self._plan, column)
-            if column and meet
-            else SharedResults()
-        )
-        if meet and not compared.places:
-            _log.warning("the query %s: %s", self._target.query, NOT_COMPARED)
+        compared = SharedResults()
+        if column is not None and spans and strips:
+            compared = SharedResults.of(self._session, self._plan, column)
+            if not compared.places:
+                _log.warning("the query %s: %s", self._target.query, NOT_COMPARED)
         return OverlapCheck(
             self._target.query,
             spans,
-            column or "",
             compared=compared,
             compute=self._rows,
             before=before,
@@ -409,7 +390,7 @@ def _session_of(frame: DataFrame, cores: int) -> SparkSession:
     the program or the SparkApplication has set something else.
     """
     session = copied(frame.sparkSession)
-    given = session.conf.getAll
+    given = session_properties(session)
     partitions = max(
         min(_PARTITIONS_OF_CORE * cores, _MOST_PARTITIONS),
         int(given.get("spark.sql.shuffle.partitions", "0")),

@@ -22,6 +22,8 @@ from backfill.runtime.catalyst import (
     id_of,
     keeps_moments,
     kind_of,
+    made_or_handed_on,
+    names_of,
     nodes_of,
     type_of,
 )
@@ -30,10 +32,8 @@ from backfill.runtime.queries.logical_plan import (
     STATE_OF_ONE_CHILD,
     event_times,
     is_session_window,
-    is_source,
-    source_of,
-    topic_of,
 )
+from backfill.runtime.source.clock import is_clock, is_source, source_of, topic_of
 from backfill.runtime.source.timestamp_columns import microseconds
 
 Leaf = Callable[[str, str | None], DataFrame]
@@ -93,7 +93,7 @@ def hides_arrival(node: JavaObject) -> bool:
     """Whether a node returns something else if its rows have one more column, or does not pass it
     on.
     """
-    known = is_source(node) or kind_of(node) in _HANDS_ON | NOTHING_IN_A_BATCH
+    known = is_source(node) or is_clock(node) or kind_of(node) in _HANDS_ON | NOTHING_IN_A_BATCH
     return bool(node.isStreaming() and (is_state(node) or not known))
 
 
@@ -128,16 +128,23 @@ class _Rebinding:
     def _over(self, node: JavaObject, below: list[JavaObject], carries: bool) -> JavaObject:
         if kind_of(node) == "Project":
             (child,) = below
-            columns = [self._with_cheap_casts(each) for each in elements(node.projectList())]
-            arrival = [_arrival(child)] if carries else []
-            return self._catalyst.project([*columns, *arrival], child)
+            columns = node.projectList()
+            for place, column in enumerate(made_or_handed_on(node)):
+                if not isinstance(column, int):
+                    cheap = self._with_cheap_casts(column)
+                    columns = self._catalyst.updated(columns, place, cheap)
+            return self._catalyst.selection(
+                self._catalyst.appended(columns, _arrival(child)) if carries else columns, child
+            )
         bound = self._catalyst.with_children(node, below)
         if kind_of(node) == "Deduplicate":
             bound = self._with_separate_sessions(bound)
         if not carries or kind_of(node) == "Union":
             return bound
         # the last one, since a union is by position
-        return self._catalyst.project([*elements(node.output()), _arrival(bound)], bound)
+        return self._catalyst.selection(
+            self._catalyst.appended(node.output(), _arrival(bound)), bound
+        )
 
     def _with_separate_sessions(self, node: JavaObject) -> JavaObject:
         """A batch job groups rows by the keys, and would merge sessions that overlap."""
@@ -148,6 +155,8 @@ class _Rebinding:
 
     def _with_cheap_casts(self, column: JavaObject) -> JavaObject:
         """The same column, where casts change only the type of timestamps."""
+        if not self._catalyst.has_cast(column):
+            return column
         kind = kind_of(column)
         if kind == "Cast" and keeps_moments(column):
             return self._catalyst.same_moment(column)
@@ -177,12 +186,16 @@ class _Rebinding:
     def _source(self, relation: JavaObject, carries: bool) -> JavaObject:
         """The batch columns under the identities that the stream's columns have."""
         plan = analyzed(self._leaf(source_of(relation), topic_of(relation)))
-        given = {str(column.name()): column for column in elements(plan.output())}
-        aliases = [
-            self._catalyst.alias(given[str(column.name())], column.name(), column.exprId())
-            for column in elements(relation.output())
-        ]
-        return self._catalyst.project([*aliases, *([given[ARRIVAL]] if carries else [])], plan)
+        wanted = [*names_of(relation.output()), *([ARRIVAL] if carries else [])]
+        given = names_of(plan.output())
+        if given != wanted:
+            column_of_name = dict(zip(given, elements(plan.output()), strict=True))
+            plan = self._catalyst.project([column_of_name[name] for name in wanted], plan)
+        output = relation.output()
+        return self._catalyst.renumbered(
+            plan,
+            self._catalyst.appended(output, plan.output().last()) if carries else output,
+        )
 
 
 def _is_watermark_of_arrivals(node: JavaObject) -> bool:

@@ -16,7 +16,7 @@ from backfill.runtime.catalyst import (
     optimized,
     schema_of,
 )
-from backfill.runtime.queries.logical_plan import is_source, source_of, topic_of
+from backfill.runtime.source.clock import is_source, source_of, topic_of
 
 
 def without_copies(watermarks: Sequence[JavaObject], spark: SparkSession) -> list[JavaObject]:

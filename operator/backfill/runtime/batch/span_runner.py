@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
@@ -14,7 +14,7 @@ from backfill.outputs.staging import StagedBatch
 from backfill.runtime.batch.spans import Span
 from backfill.runtime.queries.failure_causes import cause_of, started_too_slowly
 from backfill.runtime.queries.run_state import Run
-from backfill.runtime.queries.tracker import OpenResults, ReportedBatch, RowCounter
+from backfill.runtime.queries.tracker import OpenResults, ReportedBatch
 
 AT_ONCE = 2
 """Spans at a time: while one has too few tasks left for all cores, the next one fills them."""
@@ -28,6 +28,8 @@ class Computed:
     """A span's results, in files to which nothing refers yet."""
 
     batch: StagedBatch
+    rows: Mapping[str, int]
+    """By source, the number of rows of its steps."""
     late_rows: int = 0
     """Those rows of its steps that a stream would certainly have dropped."""
 
@@ -65,17 +67,14 @@ class SpanRunner:
         query: str,
         work: SpanWork,
         *,
-        planned_rows: RowCounter,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
     ):
-        """``planned_rows`` are the rows that a step has of a source."""
         self._run = run
         self._query = query
         self._work = work
         self._finding = threading.Lock()
         self._asked = self._found = False
         self._spans: list[Span] = []
-        self._planned_rows = planned_rows
         self._clock_us = clock_us
         self._turn = threading.Condition()
         self._begun = self._committed = 0
@@ -196,7 +195,7 @@ class SpanRunner:
             if self._committed != number:
                 return
         self._work.commit(computed.batch)
-        self._report(self._spans[number], began_us, computed.late_rows)
+        self._report(self._spans[number], began_us, computed)
         with self._turn:
             self._committed += 1
             self._turn.notify_all()
@@ -213,20 +212,17 @@ class SpanRunner:
             _log.warning("the query %s: retrying once: %s", self._query, cause_of(error))
         return work()
 
-    def _report(self, span: Span, began_us: int, late_rows: int) -> None:
+    def _report(self, span: Span, began_us: int, computed: Computed) -> None:
         tracker = self._run.tracker
         tracker.commit(
             ReportedBatch(
                 self._query,
                 began_us,
                 self._clock_us(),
-                ends=dict.fromkeys(span.reads, span.steps.stop),
-                rows={
-                    source: sum(self._planned_rows(source, step) for step in span.steps)
-                    for source in span.reads
-                },
+                span.steps.stop,
+                rows=computed.rows,
                 first=span.steps.start,
-                arrived_late=late_rows,
+                arrived_late=computed.late_rows,
             )
         )
 
@@ -235,11 +231,4 @@ class SpanRunner:
         tracker = self._run.tracker
         tracker.record_open_results(self._query, self._work.open_results)
         now_us, steps = self._clock_us(), tracker.steps
-        sources = [
-            source.name
-            for query in tracker.queries
-            if query.name == self._query
-            for source in query.sources
-        ]
-        ends = dict.fromkeys(sources, steps + 1)
-        tracker.commit(ReportedBatch(self._query, now_us, now_us, ends, rows={}, first=steps))
+        tracker.commit(ReportedBatch(self._query, now_us, now_us, steps + 1, rows={}, first=steps))

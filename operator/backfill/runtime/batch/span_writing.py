@@ -1,5 +1,5 @@
-"""Writes the rows of a span into data files of the output's table: by tasks, as the streaming sink
-does, and committed by the driver's own process.
+"""Writes the rows of a batch or a span into data files of the output's table: by tasks, and
+committed by the driver's own process.
 """
 
 import pickle
@@ -15,7 +15,7 @@ from backfill.runtime.batch.pass_through import HandedOn
 from backfill.runtime.batch.spans import Span
 from backfill.runtime.batch.split_frames import ArrowFunction
 from backfill.runtime.catalyst import observed
-from backfill.runtime.sink import SinkWriter, WrittenFiles
+from backfill.runtime.sink import SinkWriter, WrittenFiles, staged_batch
 
 _COLUMN = "written"
 _RESULT = f"{_COLUMN} binary"
@@ -60,15 +60,7 @@ def _written(tasks: DataFrame) -> list[WrittenFiles]:
 
 def batch_of(query: str, span: Span, spec_id: int, written: list[WrittenFiles]) -> StagedBatch:
     """What a span adds to the branch."""
-    return StagedBatch(
-        query,
-        span.steps[-1],
-        [file for each in written for file in each.files],
-        spec_id,
-        sum(each.rows_outside_window for each in written),
-        first=span.steps[0],
-        rows_open=sum(each.rows_open for each in written),
-    )
+    return staged_batch(query, span.steps[-1], spec_id, written, first=span.steps[0])
 
 
 def _task(sink: SinkWriter, names: list[str]) -> ArrowFunction:

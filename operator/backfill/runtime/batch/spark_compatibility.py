@@ -28,7 +28,7 @@ from backfill.runtime.catalyst import (
     sized,
 )
 from backfill.runtime.queries.logical_plan import session_window
-from backfill.runtime.source.data_source import SOURCE_FORMAT
+from backfill.runtime.source.clock import clock
 from backfill.runtime.source.json_values import JSON_OPTIONS
 
 _COLUMNS = "k int, t timestamp"
@@ -70,7 +70,7 @@ def _tried(spark: SparkSession) -> str | None:
 
 
 def _try_plans(spark: SparkSession) -> None:
-    stream = spark.readStream.format(SOURCE_FORMAT).schema(_COLUMNS).option("source", "test").load()
+    stream = clock(spark, "test", 0, 1, None).mapInArrow(lambda rows: rows, _COLUMNS)
     rows = stream.where("k > 1").withWatermark("t", "1 minute").select((F.col("k") * 2).alias("k"))
     _must_give(_over_rows(rows), 4, 6)
     row = F.struct("k", "t", F.col("k").cast("string").alias("s"), F.struct("t").alias("n"))

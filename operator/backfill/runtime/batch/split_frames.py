@@ -6,16 +6,23 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    LongType,
+    MapType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from backfill.planning.plan import Split
 from backfill.planning.rows.pinned_table import SourceTable
-from backfill.runtime.catalyst import pickled, sized
+from backfill.runtime.catalyst import pickled, quoted, selected, sized
 from backfill.runtime.source.garbage_collection import exempt_from_collection
 from backfill.runtime.source.record_columns import RECORD_COLUMNS, RecordColumns
+from backfill.runtime.spark_versions import to_arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,8 +61,14 @@ def arrow_frame(
         given = StructType([*given, StructField(step, LongType(), nullable=False)])
     size = sum(split.bytes for splits in tasks for split in splits)
     rows = sized(_sent(spark, tasks, record), size).mapInArrow(reader, given)
-    added = [] if step is None else [F.col(f"`{step}`")]
-    return rows.select(*(_column(rows, name, schema) for name in schema.names), *added)
+    there = set(given.names)
+    columns_in_sql = [
+        quoted(field.name)
+        if field.name in there
+        else f"CAST(NULL AS {_in_sql(field.dataType)}) AS {quoted(field.name)}"
+        for field in schema
+    ]
+    return selected(rows, [*columns_in_sql, *([] if step is None else [quoted(step)])])
 
 
 def arrow_frame_of_results(
@@ -102,10 +115,19 @@ def _given(schema: StructType, read: Sequence[str]) -> StructType:
     return StructType([schema[name] for name in (*counted, *read)])
 
 
-def _column(rows: DataFrame, name: str, schema: StructType) -> Column:
-    if name in rows.columns:
-        return F.col(f"`{name.replace('`', '``')}`")
-    return F.lit(None).cast(schema[name].dataType).alias(name)
+def _in_sql(kind: DataType) -> str:
+    """A type in SQL, whatever the names of its fields."""
+    match kind:
+        case StructType():
+            fields = (f"{quoted(each.name)}: {_in_sql(each.dataType)}" for each in kind)
+            return f"STRUCT<{', '.join(fields)}>"
+        case ArrayType():
+            return f"ARRAY<{_in_sql(kind.elementType)}>"
+        case MapType():
+            return f"MAP<{_in_sql(kind.keyType)}, {_in_sql(kind.valueType)}>"
+        case TimestampType():
+            return "TIMESTAMP_LTZ"  # what TIMESTAMP is, a property of the session says
+    return kind.simpleString()
 
 
 def _reader(
@@ -125,8 +147,7 @@ def _reader(
     target = to_arrow_schema(
         StructType(
             [field for field in given if not with_record or field.name not in RECORD_COLUMNS]
-        ),
-        timezone="UTC",
+        )
     )
     names = given.names
 

@@ -15,9 +15,11 @@ from backfill.runtime.queries.logical_plan import (
     STATE_OF_ONE_CHILD,
     event_times,
     is_event_time,
+    kept_before_watermark_ms,
     session_window,
 )
 from backfill.runtime.queries.state_size import Kept
+from backfill.runtime.source.clock import is_source
 
 _ENTRY_BYTES = 288
 """Of an entry of Spark's heap store beside its values: two row objects with their arrays, and a
@@ -110,13 +112,11 @@ class _State:
         self, side: JavaObject, other: JavaObject, rows: KnownRows, condition: JavaObject
     ) -> dict[int, float]:
         """How long Spark keeps one side's rows for what may come of the other."""
-        mine, others = ([each for each, _ in event_times(each)] for each in (side, other))
-        if not mine or not others:
-            return _forever(rows)
-        kept_ms = self._catalyst.kept_before_watermark_ms(side, others, condition)
+        kept_ms = kept_before_watermark_ms(side, other, condition, self._catalyst)
         if kept_ms is None:
             return _forever(rows)
-        return _later(_since(rows, mine[0]), 1_000.0 * kept_ms)
+        time, _ = event_times(side)[0]
+        return _later(_since(rows, time), 1_000.0 * kept_ms)
 
     def _keep(
         self, since: Mapping[int, float], copies: float, entry: float, sources: Sequence[str]
@@ -171,7 +171,7 @@ def _later(since: Mapping[int, float], by_us: float) -> dict[int, float]:
 def _copies(node: JavaObject) -> float:
     """How many rows a node gives for each row of a source at most; infinite if that is unknown."""
     children = elements(node.children())
-    if not children:
+    if not children or is_source(node):
         return 1.0
     kind, below = kind_of(node), max(_copies(each) for each in children)
     if kind == "Expand":

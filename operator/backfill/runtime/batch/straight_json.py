@@ -14,9 +14,17 @@ from dataclasses import dataclass
 from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
-from backfill.runtime.catalyst import Catalyst, corrupt_record_column, elements, id_of, kind_of
+from backfill.runtime.catalyst import (
+    Catalyst,
+    corrupt_record_column,
+    elements,
+    field_names,
+    id_of,
+    kind_of,
+)
 from backfill.runtime.queries.logical_plan import HAND_ON_COLUMNS
-from backfill.runtime.source.json_values import JSON_OPTIONS
+from backfill.runtime.source.clock import is_source
+from backfill.runtime.source.json_values import is_json_value
 
 _ITSELF = {
     "bigint",
@@ -86,7 +94,7 @@ class _Straight:
     def _node(self, node: JavaObject) -> tuple[JavaObject, _Values]:
         """A node, and its columns with text of which the struct is there as well."""
         children = elements(node.children())
-        if not children or not node.isStreaming() or self._legacy_times:
+        if is_source(node) or not children or not node.isStreaming() or self._legacy_times:
             return node, {}
         kind = kind_of(node)
         if kind == "Project":
@@ -106,7 +114,7 @@ class _Straight:
         for column in elements(node.projectList()):
             inner = column.child() if kind_of(column) == "Alias" else column
             value = _value_of(inner, values)
-            if kind_of(inner) == "Cast" and _made_here(inner.child()):
+            if kind_of(inner) == "Cast" and is_json_value(inner.child()):
                 row = self._catalyst.alias(inner.child().child(), _ROW)
                 value = _Value(row.toAttribute(), text=False)
                 rows[id_of(row)] = row
@@ -137,16 +145,14 @@ class _Straight:
         if value is None or not value.text or not parse.options().isEmpty():
             return None
         wanted = parse.schema()
-        if wanted.typeName() != "struct" or self._corrupt in list(wanted.fieldNames()):
+        if wanted.typeName() != "struct" or self._corrupt in field_names(wanted):
             return None
         return self._struct(value.row, wanted, parse.timeZoneId())
 
     def _struct(self, row: JavaObject, wanted: JavaObject, zone: JavaObject) -> JavaObject | None:
-        names = [str(field.name()) for field in wanted.fields()]
-        if len(set(names)) < len(names):
-            return None
-        have = {str(field.name()): place for place, field in enumerate(row.dataType().fields())}
-        if len(have) < len(row.dataType().fields()):
+        names, given = field_names(wanted), field_names(row.dataType())
+        have = {name: place for place, name in enumerate(given)}
+        if len(set(names)) < len(names) or len(have) < len(given):
             return None
         parts = []
         for name, field in zip(names, wanted.fields(), strict=True):
@@ -186,14 +192,3 @@ def _value_of(expression: JavaObject, values: _Values) -> _Value | None:
         value = _value_of(expression.child(), values)
         return None if value is None else _Value(value.row, text=True)
     return None
-
-
-def _made_here(expression: JavaObject) -> bool:
-    """Whether it writes JSON as this package does."""
-    if kind_of(expression) != "StructsToJson":
-        return False
-    options = expression.options()
-    return int(options.size()) == len(JSON_OPTIONS) and all(
-        options.contains(name) and str(options.apply(name)) == value
-        for name, value in JSON_OPTIONS.items()
-    )

@@ -13,6 +13,7 @@ from backfill.api.output import Output
 from backfill.iceberg.library_errors import reason
 from backfill.iceberg.missing_columns import partition_text
 from backfill.iceberg.open_tables import Catalogs
+from backfill.iceberg.table_scan import scan_files
 from backfill.outputs.window_rows import WindowRows
 from backfill.planning.metadata.pinning import check_pinned
 from backfill.planning.plan import DeleteFile, SourceInput, Split, StaticInput
@@ -63,7 +64,7 @@ def whole_table(static: StaticInput) -> tuple[SourceTable, list[Split]]:
     )
     table = catalogs.load_table(static.table, "spec.staticTables")
     try:
-        tasks = table.scan(snapshot_id=static.snapshot_id).plan_files()
+        tasks = scan_files(table, static.snapshot_id)
         splits = [split for task in tasks for split in splits_of(table, static.table, task)]
     except (ValueError, TypeError, ResolveError) as error:
         message = f"the files of {static.table} cannot be read: {reason(error)}"

@@ -14,7 +14,7 @@ from py4j.java_gateway import JavaObject
 
 from backfill.runtime.batch.moved_times import DAY_US, SECOND_US, TIME_TYPES, Moments
 from backfill.runtime.batch.time_reach import SAME, TimeRange
-from backfill.runtime.catalyst import elements, id_of, kind_of
+from backfill.runtime.catalyst import elements, field_of, id_of, kind_of
 
 Path = tuple[str, ...]
 ColumnKey = tuple[int, Path]
@@ -33,6 +33,7 @@ _SHIFTS = {
     "DateAdd": 0,
     "DateSub": 0,
     "TimestampAdd": 1,
+    "TimeAdd": 0,  # the next one up to Spark 4.0
     "TimestampAddInterval": 0,
     "TimestampAddYMInterval": 0,
 }
@@ -147,11 +148,7 @@ class Expressions:
         if kind in _TRANSPARENT:
             return self.value(expression.child(), known, window=window)
         if kind == "AttributeReference":
-            number = id_of(expression)
-            if number in self._nulls:
-                return Value({(): []})
-            paths = {(), *known.get(number, ())}
-            return Value({path: [Alternative((number, path))] for path in paths})
+            return self.column(id_of(expression), known)
         if kind == "AggregateExpression":
             return Value({(): [Alternative((extreme_id(expression), ()))]})
         if kind == "GetStructField":
@@ -164,6 +161,13 @@ class Expressions:
             return self._one_of(_choices(expression, kind), known)
         found = self._scalar(expression, kind)
         return Value() if found is None else Value({(): found})
+
+    def column(self, number: int, known: Paths) -> Value:
+        """What the value of a column follows from."""
+        if number in self._nulls:
+            return Value({(): []})
+        paths = {(), *known.get(number, ())}
+        return Value({path: [Alternative((number, path))] for path in paths})
 
     def constraints(self, condition: JavaObject) -> list[Constraint]:
         """How far apart columns are where a condition is true."""
@@ -196,9 +200,8 @@ class Expressions:
         return self.value(expression, {}).alternatives.get(())
 
     def _field(self, expression: JavaObject, known: Paths) -> Value:
-        names = list(expression.childSchema().fieldNames())
-        name = str(names[expression.ordinal()])
-        if names.count(name) > 1:
+        name = field_of(expression)
+        if name is None:
             return Value()
         child = expression.child()
         of_child = self.value(child, known).alternatives

@@ -79,6 +79,8 @@ class Unbounded:
 
     reason: str
     """One sentence that names what of the query it is."""
+    lacks_time: bool = False
+    """Whether it may be known with a ``timestampColumn`` of the output."""
 
 
 @dataclass(frozen=True, slots=True)

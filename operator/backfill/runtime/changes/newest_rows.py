@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.api.output import Output
 from backfill.iceberg.open_tables import Catalogs
+from backfill.iceberg.table_scan import scan_files
 from backfill.outputs.result_names import Result
 from backfill.outputs.staging import branch_head, keep_newest, lost, staged_in
 from backfill.outputs.window_rows import window_rows
@@ -25,7 +26,7 @@ from backfill.runtime.batch.table_files import source_table, splits_of
 from backfill.runtime.queries.run_state import Run
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.sink import SinkWriter, settings_for
-from backfill.runtime.source.data_source import source_schema
+from backfill.runtime.source.source_frame import source_schema
 from backfill.runtime.source.task_packing import pack_by_bytes
 
 _BATCH, _RANK, _PLACE, _ROWS = (f"backfill.{each}" for each in ("batch", "rank", "place", "rows"))
@@ -73,8 +74,7 @@ def keep_newest_of(
     the keys of a result without changes are checked.
     """
     table = Catalogs().load_table(output.table, "spec.outputs")
-    owner = (settings.namespace, settings.backfill, settings.uid)
-    result = Result(*owner, settings.plan_id, output.name, settings.kept_in)
+    result = settings.result(output.name)
     head = branch_head(table.metadata, result)
     staged = staged_in(head).get(output.name) if head else None
     if head is None or staged is None:
@@ -89,7 +89,7 @@ def keep_newest_of(
     if not staged.changes:
         _check_keys(_staged_rows(spark, found, splits, frozenset(output.keys)), settings, output)
         return False
-    sink = SinkWriter(settings_for(table, settings, output, staged.query))
+    sink = SinkWriter(settings_for(table, settings, output, output.name))
     written, seen = write(_newest(_staged_rows(spark, found, splits), output), sink)
     if ties := seen[_TIES]["rows"]:
         what = "micro-batches have several rows with the same"
@@ -108,7 +108,7 @@ def _splits(table: Table, result: Result, snapshot_id: int) -> list[Split]:
     """The staged files, with batches for steps."""
     return [
         split
-        for task in table.scan(snapshot_id=snapshot_id).plan_files()
+        for task in scan_files(table, snapshot_id)
         if result.data_directory_of(task.file.file_path) is not None
         for split in splits_of(
             table, result.output, task, step=_number(result.batch_of(task.file.file_path))

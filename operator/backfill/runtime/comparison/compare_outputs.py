@@ -19,9 +19,8 @@ from backfill.api.validation import settings_digest
 from backfill.iceberg.open_tables import Catalogs
 from backfill.outputs.comparable_outputs import check_comparison, compared_schema
 from backfill.outputs.compared_tables import ComparedTable, other_table, own_table
-from backfill.outputs.result_names import Result
 from backfill.outputs.staging import branch_head, lost
-from backfill.protocol.split_assignment import OutputComparison
+from backfill.protocol.split_assignment import OutputComparison, of_output
 from backfill.runtime.batch.own_spark_jobs import cancelled_by, own_session
 from backfill.runtime.comparison.compared_sides import (
     ComparedSide,
@@ -76,9 +75,10 @@ def compare_outputs(run: Run) -> bool:
 def clues_of(tracker: Tracker, output: Output) -> Clues:
     """What a run knows of its input, and of the query that writes an output."""
     sources, queries = tracker.header.sources, tracker.queries
-    found = next((each for each in queries if each.output == output.name), None)
+    found = of_output(queries, output.name)
     # of a query that writes several outputs, one has its late rows
-    of_query = [each for each in queries if found is not None and each.name == found.name]
+    names = {each.name for each in queries if each.output == output.name}
+    of_query = [each for each in queries if each.name in names]
     clues = Clues(
         tuple(f"{each.name}: {words}" for each in sources for words in each.input.missing),
         tuple(f"{each.name}: {words}" for each in sources for words in each.input.notes),
@@ -139,9 +139,7 @@ def compare_output(
     reference, where = output.reference_table, f"{field}.validate.reference.table"
     with lasting_refusals(reference, where):
         theirs = other_table(catalogs, table, output, settings.window, field)
-    result = Result(
-        settings.namespace, settings.backfill, settings.uid, settings.plan_id, output.name
-    )
+    result = settings.result(output.name)
     head = branch_head(table.metadata, result)
     if head is None:
         raise lost(output.table, result)

@@ -15,6 +15,7 @@ from pyspark.sql.types import DateType
 from backfill.api.errors import BadInput, Problem
 from backfill.api.output import Output
 from backfill.iceberg.library_errors import reason
+from backfill.iceberg.table_scan import scan_files
 from backfill.outputs.window_rows import DAY_US, WindowRows
 from backfill.planning.plan import Split
 from backfill.planning.rows.pinned_table import SourceTable
@@ -61,10 +62,8 @@ def side_of(
     if snapshot_id is None:
         return ComparedSide(found, ())
     try:
-        scan = table.scan(row_filter=rows.expression(), snapshot_id=snapshot_id)
-        splits = tuple(
-            split for task in scan.plan_files() for split in splits_of(table, output.name, task)
-        )
+        tasks = scan_files(table, snapshot_id, rows.expression())
+        splits = tuple(split for task in tasks for split in splits_of(table, output.name, task))
     except (ValueError, TypeError, ResolveError) as error:
         raise BadInput(
             Problem(

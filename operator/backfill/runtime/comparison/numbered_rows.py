@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
 from backfill.planning.plan import Split
 from backfill.planning.rows.pinned_table import SourceTable
-from backfill.runtime.source.data_source import source_schema
 from backfill.runtime.source.garbage_collection import exempt_from_collection
+from backfill.runtime.source.source_frame import source_schema
+from backfill.runtime.spark_versions import to_arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,7 +86,7 @@ class NumberedRows:
         return shared.mapInArrow(read, StructType([*self._schema, *marks]))
 
     def _target(self) -> "pa.Schema":
-        return to_arrow_schema(self._schema, timezone="UTC")
+        return to_arrow_schema(self._schema)
 
 
 def _numbered(rows: Iterator["pa.RecordBatch"], place: int) -> Iterator["pa.RecordBatch"]:

@@ -1,4 +1,4 @@
-"""The files of a checkpoint, as Spark 4 writes them. Does not use Spark.
+"""The files of a checkpoint, as Spark writes them. Does not use Spark.
 
 What is changed in them is the last entry of the offset log: a line each for the query's sources, in
 their order.
@@ -7,10 +7,11 @@ their order.
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from backfill.api.errors import BackfillError
 from backfill.api.quantities import count
+from backfill.runtime.source.clock import read_of_offset
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _FORMAT = "v1"
@@ -22,20 +23,22 @@ _WHOLE = {"snapshot", "zip"}
 """Files that have the whole state of a version, not its changes."""
 
 
-def last_batch(offsets: Iterable[str], commits: Iterable[str]) -> int:
-    """Number of the last batch of a checkpoint, by the names of the files in its logs.
+def last_batch(commits: Iterable[str], steps: int) -> int:
+    """Number of the last batch of history, the flush after ``steps`` steps, by the names of the
+    files in the commit log. Another batch may have begun, which waits for a step that does not
+    exist.
 
     Raises:
-        BackfillError: it is not committed. Spark would run it again, with the new sources and
-            without the rows of the old ones.
+        BackfillError: it is not the last one that is committed. Spark would run it again, with the
+            new sources and without the rows of the old ones.
     """
-    begun, committed = (_last(names) for names in (offsets, commits))
-    if begun != committed or begun < 0:
+    committed = _last(commits)
+    if committed != steps:
         raise BackfillError(
-            f"the last batch of the checkpoint is {begun}, but the last committed one is"
-            f" {committed}; the next attempt commits it"
+            f"the last committed batch of the checkpoint is {committed}, but history has"
+            f" {count(steps, 'step')} and a flush; the next attempt commits it"
         )
-    return begun
+    return committed
 
 
 def needed(paths: Iterable[str], batch: int) -> list[str]:
@@ -78,18 +81,19 @@ def conf_of(entry: str) -> dict[str, str]:
     return found
 
 
-def sources_of(entry: str, steps: int) -> list[str]:
-    """The sources of history in an entry of the offset log, in their order.
+def sources_of(entry: str, steps: int, names: Sequence[str]) -> list[str]:
+    """The sources of history in an entry of the offset log, in their order; ``names`` are those of
+    the plan's.
 
     Raises:
         BackfillError: it has another format, or is not that of the flush after ``steps`` steps.
     """
-    names = []
+    found = []
     for line in _lines(entry)[2:]:
         try:
-            offset = json.loads(line)
-            name, step = str(offset["source"]), int(offset["step"])
-        except (ValueError, KeyError, TypeError):
+            place, step = read_of_offset(line)
+            name = names[place]
+        except (ValueError, LookupError, TypeError):
             raise BackfillError(
                 f"the checkpoint contains an offset that is not one of history: {line}"
             ) from None
@@ -98,8 +102,8 @@ def sources_of(entry: str, steps: int) -> list[str]:
                 f"the checkpoint has read {count(step, 'step')} of {name}, but history has {steps}"
                 " and a flush"
             )
-        names.append(name)
-    return names
+        found.append(name)
+    return found
 
 
 def with_sources(entry: str, lines: Iterable[str], conf: Mapping[str, str]) -> str:

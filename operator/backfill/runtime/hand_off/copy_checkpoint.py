@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from backfill.api.base import Model
 from backfill.api.errors import BackfillError, Problem, UnsupportedProgram
 from backfill.api.workspace_locations import is_below, is_relative
+from backfill.planning.plan import PlanHeader
 from backfill.planning.workspace import Workspace
 from backfill.protocol.hand_off_messages import HandOffQuery
 from backfill.runtime.catalyst import active
@@ -26,6 +27,7 @@ from backfill.runtime.hand_off import checkpoint_format
 from backfill.runtime.hand_off.hadoop_files import Files
 from backfill.runtime.hand_off.kafka_start_offsets import NextOffsets
 from backfill.runtime.hand_off.offset_log import offsets_in_log
+from backfill.runtime.spark_versions import repartition_state
 
 MARKER = "_backfill_hand_off.json"
 """File beside those of the checkpoint. Spark ignores it."""
@@ -126,10 +128,10 @@ def check_free(spark: SparkSession, placement: Placement) -> None:
 def place(
     spark: SparkSession,
     placement: Placement,
-    steps: int,
+    header: PlanHeader,
     offsets: Mapping[str, str],
 ) -> HandOffQuery:
-    """Puts the checkpoint there, unless it is. ``steps`` is the number of steps of history,
+    """Puts the checkpoint there, unless it is. ``header`` is that of history's plan,
     ``offsets`` are by source those of :func:`kafka_offset`.
 
     Raises:
@@ -145,7 +147,7 @@ def place(
     for name in target.names():
         if name != MARKER:
             target.remove(name)
-    placed = _copied(spark, placement, target, steps, offsets)
+    placed = _copied(spark, placement, target, header, offsets)
     done = placement.marker.model_copy(update={"placed": placed})
     target.write(MARKER, done.model_dump_json(by_alias=True))
     return placed
@@ -187,12 +189,12 @@ def _copied(
     spark: SparkSession,
     placement: Placement,
     target: Files,
-    steps: int,
+    header: PlanHeader,
     offsets: Mapping[str, str],
 ) -> HandOffQuery:
     origin = placement.origin
     paths = origin.files()
-    batch = checkpoint_format.last_batch(origin.names("offsets"), origin.names("commits"))
+    batch = checkpoint_format.last_batch(origin.names("commits"), header.steps)
     target.copy(Files(spark, origin.for_spark), checkpoint_format.needed(paths, batch))
     stateful = checkpoint_format.is_stateful(paths)
     entry = target.read(f"offsets/{batch}")
@@ -203,10 +205,11 @@ def _copied(
             "repartitioning the state of %s from %s to %s partitions", placement.name, had, wanted
         )
         with active(spark):
-            spark._streamingCheckpointManager.repartition(placement.location, wanted)
+            repartition_state(spark, placement.location, wanted)
         batch += 1
         entry = target.read(f"offsets/{batch}")
-    names = checkpoint_format.sources_of(entry, steps)
+    of_plan = [each.name for each in header.inputs.sources]
+    names = checkpoint_format.sources_of(entry, header.steps, of_plan)
     lines = [offsets[name] for name in names]
     conf = {checkpoint_format.SHUFFLE_PARTITIONS: str(wanted)}
     target.remove(f"offsets/{batch}")

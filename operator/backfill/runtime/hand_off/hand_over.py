@@ -46,6 +46,7 @@ from backfill.runtime.queries.earlier_attempts import begun_with, checkpoint_of
 from backfill.runtime.queries.encoded_locations import is_encoded
 from backfill.runtime.queries.run_state import ContinuedQuery, Run
 from backfill.runtime.settings import RuntimeSettings
+from backfill.runtime.spark_versions import NO_REPARTITION
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "RocksDBStateStoreProvider"
@@ -119,7 +120,7 @@ def hand_over(run: Run) -> bool:
     if run.settings.hand_off is None:
         return True
     began = time.monotonic()
-    steps = read_header(run.settings.plan_workspace).steps
+    header = read_header(run.settings.plan_workspace)
     sessions = {query.identity: query.frame.sparkSession for query in run.queries}
     spark = next(iter(sessions.values()))
     names = sorted({name for query in run.destinations for name in query.sources})
@@ -130,7 +131,7 @@ def hand_over(run: Run) -> bool:
         if run.stopping.is_set():
             return False
         placement = _placement(run.settings, query)
-        placed.append(place(sessions[query.identity], placement, steps, lines))
+        placed.append(place(sessions[query.identity], placement, header, lines))
         _log.info("the state of %s is in %s", query.name, query.location)
     run.handed_over(
         HandOffReport(
@@ -198,6 +199,17 @@ def _check_repartition(spark: SparkSession, query: ContinuedQuery, placement: Pl
     if int(had) == placement.state_partitions:
         return
     why = fix = ""
+    if NO_REPARTITION:
+        raise UnsupportedProgram(
+            Problem(
+                "spec.handOff.statePartitions",
+                f"is {placement.state_partitions}, but history runs with {had} partitions:"
+                f" {NO_REPARTITION}",
+                f"set {_SHUFFLE_PARTITIONS} to {placement.state_partitions} in"
+                " spec.overrides.sparkConf, so that history runs with as many, and omit"
+                " statePartitions",
+            )
+        )
     if query.undivided:
         why = (
             "which aggregates without keys, or has a limit, and therefore keeps its state in one"
@@ -264,10 +276,10 @@ def _goes_on(run: Run, spark: SparkSession, name: str, *, may_grow: bool = False
     source, history, starting_us = _source(settings, name), dict[int, int](), None
     if source.kafka.identifies_records:
         history |= offsets_after_history(plan, name, kept)
-        topic = Topic(_topic(source), field, header.inputs.read_start_us, newest_us)
+        topic = Topic(source.topic, field, header.inputs.read_start_us, newest_us)
     else:
         starting_us = starting_time_us(plan, source, of_source, _margin_us(settings), kept)
-        topic = Topic(_topic(source), field, starting_us, starting_us)
+        topic = Topic(source.topic, field, starting_us, starting_us)
     records = held_records(spark, options, topic)
     partitions, retention = records.partitions, records.retention
     now_us = to_us(datetime.now(UTC))
@@ -317,11 +329,6 @@ def kafka_options(run: Run, name: str, field: str) -> Mapping[str, str]:
 
 def _source(settings: RuntimeSettings, name: str) -> Source:
     return next(each for each in settings.sources if each.name == name)
-
-
-def _topic(source: Source) -> str:
-    assert source.live is not None, "the resource says so for every source of a hand-off"
-    return source.live.kafka.topic
 
 
 def _shown(offsets: NextOffsets) -> dict[str, int]:

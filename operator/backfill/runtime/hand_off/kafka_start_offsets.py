@@ -1,6 +1,5 @@
 """Where sources continue in Kafka: in each partition, at the offset after history's last row."""
 
-import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -8,18 +7,23 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import to_us
 from backfill.iceberg.timestamp_units import describe_us
 from backfill.planning.plan import Split, extended_plan, read_header, read_splits_of_steps
-from backfill.planning.recorded_offsets import offsets_file, read_offsets, starts_file
+from backfill.planning.recorded_offsets import (
+    offsets_file,
+    read_offsets,
+    starts_file,
+    write_offsets,
+)
 from backfill.planning.rows.pinned_table import SourceTable, load_source_table
 from backfill.planning.rows.row_selection import column_at, kafka_field_ids, path_of
 from backfill.planning.workspace import Workspace
 from backfill.runtime.source.schemas import spark_schema
 from backfill.runtime.source.split_reading import read_split
+from backfill.runtime.spark_versions import to_arrow_schema
 
 NextOffsets = Mapping[int, int]
 """By Kafka partition, the offset of the next record."""
@@ -97,7 +101,7 @@ def offsets_after_history(plan: Workspace, source: str, kept: Workspace) -> Next
         for greatest in pool.map(lambda split: _greatest(table, split), files):
             for partition, offset in greatest.items():
                 found[partition] = max(offset + 1, found.get(partition, 0))
-    kept.write(name, json.dumps(found).encode())
+    write_offsets(kept, name, found)
     return found
 
 
@@ -113,7 +117,7 @@ def with_empty_partitions(
     known = known_starts(plan_id, source, kept)
     starts = {each: held.since for each, held in kafka.items() if each not in history} | known
     if starts != known:
-        kept.write(starts_file(plan_id, source), json.dumps(starts).encode())
+        write_offsets(kept, starts_file(plan_id, source), starts)
     return {**starts, **history}
 
 
@@ -300,7 +304,7 @@ def _greatest(table: SourceTable, split: Split) -> dict[int, int]:
     struct = opened.schema.as_struct()
     paths = [path_of(struct, each) or [] for each in kafka_field_ids(opened)]
     schema = Schema.model_validate_json(table.schema_json)
-    target = to_arrow_schema(spark_schema(schema, table.source.table), timezone="UTC")
+    target = to_arrow_schema(spark_schema(schema, table.source.table))
     greatest: dict[int, int] = {}
     for batch in read_split(table, split, target, frozenset(path[0] for path in paths)):
         partitions, offsets = (column_at(batch, path).cast(pa.int64()) for path in paths)

@@ -5,6 +5,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from backfill.runtime.catalyst import elements
+from backfill.runtime.spark_versions import checkpoint_logs, open_log
 
 
 def offsets_in_log(spark: SparkSession, location: str) -> tuple[int, int, list[str]]:
@@ -12,9 +13,9 @@ def offsets_in_log(spark: SparkSession, location: str) -> tuple[int, int, list[s
     the former.
     """
     jvm: Any = spark._jvm
-    logs = jvm.org.apache.spark.sql.execution.streaming.checkpointing
-    offset_log = logs.OffsetSeqLog(spark._jsparkSession, f"{location}/offsets", False)
-    commit_log = logs.CommitLog(spark._jsparkSession, f"{location}/commits", False)
+    logs = checkpoint_logs(jvm)
+    offset_log = open_log(logs.OffsetSeqLog, spark, f"{location}/offsets")
+    commit_log = open_log(logs.CommitLog, spark, f"{location}/commits")
     batch = int(offset_log.getLatestBatchId().get())
     offsets = elements(offset_log.get(batch).get().offsets())
     committed = int(commit_log.getLatestBatchId().get())

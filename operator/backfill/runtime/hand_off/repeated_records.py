@@ -38,12 +38,8 @@ from backfill.runtime.catalyst import (
     nodes_of,
     type_of,
 )
-from backfill.runtime.queries.logical_plan import (
-    HAND_ON_COLUMNS,
-    event_times,
-    is_source,
-    source_of,
-)
+from backfill.runtime.queries.logical_plan import HAND_ON_COLUMNS, event_times
+from backfill.runtime.source.clock import is_source, source_of
 from backfill.runtime.source.record_columns import TOPIC
 
 _ROW_BY_ROW = HAND_ON_COLUMNS | {"EventTimeWatermark", "Filter"}
@@ -170,7 +166,7 @@ class _Plan:
         same = {"key", "topic", "partition", "offset"}
         if source.kafka.timestamp_column is not None:
             same.add("timestamp")
-        if source.live is not None and source.live.kafka.value.column is not None:
+        if source.live.kafka.value.column is not None:
             same.add("value")
         row = StructType.fromJson(json.loads(str(table.schema().json())))
         return all(
@@ -178,6 +174,7 @@ class _Plan:
             or (
                 names[column] == "value"
                 and isinstance(part, StructType)
+                and not source.live.kafka.value.reshapes
                 and _is_read_back(row, part)
             )
             for column, part in used

@@ -12,7 +12,6 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegralType, TimestampNTZType, TimestampType
 
 from backfill.api.errors import InvalidPlanInput, Problem
@@ -28,6 +27,7 @@ from backfill.runtime.hand_off.kafka_start_offsets import READERS, files_of
 from backfill.runtime.source.schemas import spark_schema
 from backfill.runtime.source.split_reading import read_split
 from backfill.runtime.source.timestamp_columns import find_column
+from backfill.runtime.spark_versions import to_arrow_schema
 
 
 def starting_time_us(
@@ -47,12 +47,12 @@ def starting_time_us(
     header = read_header(plan)
     name, start_us = f"_newest-{header.plan_id}-{source.name}.json", header.inputs.read_start_us
     if kept.exists(name):
-        newest_us = int(kept.read(name))
+        newest_us = int(kept.read_sealed(name))
     else:
         described = next(each for each in header.inputs.sources if each.name == source.name)
         files = files_of(plan, source.name, range(header.steps))
         newest_us = _newest_us(source, field, described, files, start_us)
-        kept.write(name, str(newest_us).encode())
+        kept.write_sealed(name, str(newest_us).encode())
     return max(start_us, newest_us - margin_us)
 
 
@@ -141,7 +141,7 @@ class _RecordTimes:
         # as the application reads it: Kafka's own timestamps are in milliseconds
         unit = (source.timestamp_unit or "us") if own is None else "ms"
         path, kind = find_column(columns, column) or ([], None)
-        target = to_arrow_schema(columns, timezone="UTC")
+        target = to_arrow_schema(columns)
         found = cls(table, field, column, tuple(path), target, unit)
         if not isinstance(kind, TimestampType | TimestampNTZType | IntegralType):
             raise found.problem("contains no times", "set a column with the record timestamps")

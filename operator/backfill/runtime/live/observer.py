@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import TypeVar
 
 from pyspark.sql import DataFrame
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -25,6 +24,7 @@ from backfill.api.quantities import from_us, to_us
 from backfill.protocol.hand_off_messages import MOST_QUERIES, LiveQuery, LiveReport
 from backfill.runtime.live.kafka_lag import KafkaPartition, Lag, offsets_of
 from backfill.runtime.queries.progress_listener import ListenedSessions
+from backfill.runtime.spark_versions import ClassicDataFrame
 
 T = TypeVar("T")
 

@@ -25,7 +25,10 @@ def application_works(waiting: Set[int]) -> bool:
 
 
 def _is_of_application(newest: FrameType) -> bool:
-    modules = [str(frame.f_globals.get("__name__", "")) for frame in _stack(newest)]
+    frames = list(_stack(newest))
+    if not all(isinstance(frame, FrameType) for frame in frames):
+        return True  # a thread whose stack changes while Python 3.11 walks it is at work
+    modules = [str(frame.f_globals.get("__name__", "")) for frame in frames]
     packages = [module.partition(".")[0] for module in modules if module != _AROUND_TASKS]
     first = next(
         (package for package in reversed(packages) if package not in sys.stdlib_module_names), None
@@ -37,4 +40,4 @@ def _stack(newest: FrameType) -> Iterator[FrameType]:
     frame: FrameType | None = newest
     while frame is not None:
         yield frame
-        frame = frame.f_back
+        frame = getattr(frame, "f_back", None)

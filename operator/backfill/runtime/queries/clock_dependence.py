@@ -18,6 +18,7 @@ _CLOCKS = {
 """Spark's expressions for the current time, as users write them."""
 _TIME_OF_STATE = {
     "FlatMapGroupsInPandasWithState": ("timeout", "ProcessingTimeTimeout$"),
+    "TransformWithStateInPandas": ("timeMode", "ProcessingTime$"),  # in Spark 4.0
     "TransformWithStateInPySpark": ("timeMode", "ProcessingTime$"),
 }
 """Nodes with state of the program's own: which attribute says when its timers expire, and its value

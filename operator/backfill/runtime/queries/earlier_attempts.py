@@ -9,9 +9,8 @@ from backfill.planning.workspace import Workspace
 
 
 def checkpoint_of(identity: str, checkpoints: Workspace) -> Workspace:
-    """Checkpoint of the query that writes an output, or of a query with a function. It is the same
-    for every attempt, whatever characters the output's name has. The name of the query may differ
-    between attempts, and staged batches are numbered by the checkpoint.
+    """Checkpoint of a query, by what distinguishes it. It is the same for every attempt, whatever
+    characters the output's name has. Staged batches are numbered by it.
     """
     return checkpoints.child(quote(identity, safe=""))
 

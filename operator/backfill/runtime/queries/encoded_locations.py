@@ -7,13 +7,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from backfill.runtime.spark_versions import FILE_MANAGER
+
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-_FOLLOWS_LINKS = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
-"""Spark's own class for file systems that its default does not know. The default cannot follow a
-link to such a location.
-"""
 
 
 def is_encoded(spark: SparkSession, location: str) -> bool:
@@ -34,7 +30,7 @@ def for_state_reader(reader: SparkSession, location: str) -> str:
     target = str(path.getFileSystem(conf).makeQualified(path).toUri().toString())
     name = hashlib.sha256(target.encode()).hexdigest()[:32]  # Hadoop keeps file systems by name
     reader.conf.set(f"fs.viewfs.mounttable.{name}.link./checkpoint", target)
-    reader.conf.set(_FILE_MANAGER, _FOLLOWS_LINKS)
+    reader.conf.set(_FILE_MANAGER, FILE_MANAGER)  # the default cannot follow links
     return f"viewfs://{name}/checkpoint"
 
 

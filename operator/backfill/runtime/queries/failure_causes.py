@@ -1,7 +1,17 @@
-"""Why a query failed, as short as Spark's errors allow."""
+"""Why a query or a program failed, as short as Spark's errors allow."""
 
 import re
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
 
+import py4j
+import pyspark
+from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
+
+import backfill
 from backfill.api.conditions import Reason
 from backfill.api.errors import InvalidPlanInput, ResultLost, first_line
 
@@ -16,6 +26,37 @@ _SLOW_START = "Python worker failed to connect back"
 _SPARK_STOPPED = re.compile(r"SparkContext (has been|was) shut ?down|stopped SparkContext")
 _JAVA_CALL = re.compile(r"An error occurred while calling \S+\n: ")
 _JAVA_FRAME = re.compile(r"\n\s+(at .*|\.\.\. \d+ more)")
+
+_LASTING_KINDS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    FileNotFoundError,
+    ImportError,
+    LookupError,
+    NameError,
+    NotImplementedError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+_KNOWN_MODULES = ("builtins", "pyspark.errors.exceptions.base")
+"""Modules of these errors. Libraries derive others from them, such as one for invalid JSON, which
+may be the answer of a server that is overloaded.
+"""
+_LASTING_KINDS_OF_SPARK = (AnalysisException, IllegalArgumentException, ParseException)
+_LASTING_KINDS_OF_JAVA = re.compile(
+    r"java\.lang\.(ClassNotFoundException|IllegalArgumentException|(NoClassDefFound|NoSuchMethod)Error)"
+    r"|org\.apache\.spark\.(sql\..*(Analysis|Parse|NotFound|NoSuch|AlreadyExists)\w*Exception"
+    r"|Spark(ClassNotFound|IllegalArgument|NoSuchElement)Exception)"
+)
+_AROUND_OTHERS_IN_JAVA = re.compile(
+    r"java\.lang\.(RuntimeException|reflect\.\w+)|org\.apache\.spark\.SparkException"
+)
+"""Errors that may only say where another one occurred."""
+_NOT_THE_PROGRAM = tuple(str(Path(each.__path__[0])) for each in (backfill, py4j, pyspark))
+_FRAMES = 4
+"""Number of calls that are shown of a program's stack."""
 
 
 def cause_of(error: BaseException) -> str:
@@ -46,6 +87,64 @@ def _with_root(text: str, error: BaseException) -> str:
     if root is None or (root_line := first_line(root)) in text:
         return text
     return f"{text}\nCaused by: {root_line}"
+
+
+def is_lasting(error: BaseException) -> bool:
+    """Whether an error that a program raised comes from the program or its settings, so that the
+    next attempt would raise it as well.
+
+    All errors behind it must be of kinds that do: an error of a connection may pass, and it is
+    unknown what those of other libraries mean.
+    """
+    of_java = [kind for each in _chain(error) for kind in _kinds_of_java(each)]
+    of_python = [each for each in _chain(error) if not _java(each) and not _is_of_spark(each)]
+    if not all(type(each).__module__ in _KNOWN_MODULES for each in of_python):
+        return False
+    known = [kind for kind in of_java if not _AROUND_OTHERS_IN_JAVA.fullmatch(kind)]
+    return (
+        bool(known or of_python or any(map(_is_of_spark, _chain(error))))
+        and all(map(_LASTING_KINDS_OF_JAVA.fullmatch, known))
+        and all(isinstance(each, _LASTING_KINDS) for each in of_python)
+    )
+
+
+def _is_of_spark(error: BaseException) -> bool:
+    return isinstance(error, _LASTING_KINDS_OF_SPARK)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and those behind it."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _java(error: BaseException) -> JavaObject | None:
+    """The error in Java that an error is made of."""
+    return getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+
+
+def _kinds_of_java(error: BaseException) -> list[str]:
+    kinds, java = [], _java(error)
+    try:
+        while java is not None:
+            kinds.append(str(java.getClass().getName()))
+            java = java.getCause()
+    except Py4JError as ended:  # nothing can be asked of a Java that is gone
+        kinds.append(type(ended).__name__)
+    return kinds
+
+
+def lines_of_program(error: BaseException) -> list[str]:
+    """The last calls of a program before an error, as in a traceback, without those of libraries
+    that it did not choose.
+    """
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((*_NOT_THE_PROGRAM, "<frozen "))
+    ]
+    return "".join(traceback.format_list(frames[-_FRAMES:])).splitlines()
 
 
 def started_too_slowly(cause: str) -> bool:

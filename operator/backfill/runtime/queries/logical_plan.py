@@ -9,12 +9,23 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
 from backfill.api.errors import Problem, UnsupportedProgram
-from backfill.runtime.catalyst import analyzed, elements, id_of, kind_of, nodes_of, optimized
-from backfill.runtime.source.data_source import SOURCE_FORMAT
+from backfill.runtime.catalyst import (
+    Catalyst,
+    analyzed,
+    elements,
+    id_of,
+    ids_and_names,
+    ids_of,
+    kind_of,
+    nodes_of,
+    optimized,
+    pruned,
+)
+from backfill.runtime.source.clock import is_clock, is_source, source_of
 from backfill.runtime.source.record_columns import RECORD_COLUMNS
 
 _DELAY, _SESSION = "spark.watermarkDelayMs", "spark.sessionWindow"
-_BY_REFERENCE = frozenset(
+BY_REFERENCE = frozenset(
     {
         "Aggregate",
         "ArrowEvalPython",
@@ -56,6 +67,9 @@ STATE_OF_ONE_CHILD = frozenset(
 )
 """Nodes over one stream that keep rows to compare them with others."""
 
+_AT_ONCE = {"Cross", "Inner", "LeftSemi"}
+"""Joins whose results no further row can change."""
+
 
 def sources_read(frame: DataFrame) -> set[str]:
     """Names of the sources that a query of this frame reads.
@@ -65,17 +79,16 @@ def sources_read(frame: DataFrame) -> set[str]:
     """
     names, others = set(), []
     for node in nodes_of(analyzed(frame)):
-        if node.children().isEmpty() and node.isStreaming():
-            if is_source(node):
-                names.add(source_of(node))
-            else:
-                others.append(
-                    Problem(
-                        "",
-                        f"a query streams from {node.simpleStringWithNodeId()}",
-                        "read it through readStream",
-                    )
+        if is_source(node):
+            names.add(source_of(node))
+        elif node.children().isEmpty() and node.isStreaming() and not is_clock(node):
+            others.append(
+                Problem(
+                    "",
+                    f"a query streams from {node.simpleStringWithNodeId()}",
+                    "read it through readStream",
                 )
+            )
     if others:
         raise UnsupportedProgram(others)
     return names
@@ -89,6 +102,21 @@ def drops_within_watermark(frame: DataFrame) -> bool:
         kind_of(node) == "DeduplicateWithinWatermark"
         and _ids(node.keys()).isdisjoint(id_of(time) for time, _ in event_times(node.child()))
         for node in nodes_of(analyzed(frame))
+    )
+
+
+def gives_at_once(plan: JavaObject) -> bool:
+    """Whether no result can change by more rows, so that a stream gives it when its rows are there
+    and nothing is ever open.
+    """
+    return not any(
+        node.isStreaming()
+        and (
+            kind_of(node) in {"Aggregate", "Distinct"}
+            or "WithState" in kind_of(node)
+            or (kind_of(node) == "Join" and node.joinType().toString() not in _AT_ONCE)
+        )
+        for node in nodes_of(plan)
     )
 
 
@@ -114,6 +142,50 @@ def watermark_delay_us(frame: DataFrame) -> int:
     return max((1_000 * int(node.getDelayMs(node.delay())) for node in watermarks), default=0)
 
 
+def closing_delay_us(frame: DataFrame) -> int:
+    """How long after the end of a time window events must happen for the frame's aggregations to
+    close it, in microseconds: the watermarks' delay, and how long joins before an aggregation keep
+    rows, since Spark passes on a watermark that is so much behind (SPARK-42376).
+    """
+    spark = frame.sparkSession
+    catalyst, plan = Catalyst(spark), pruned(analyzed(frame), spark)
+    behind = (
+        _behind_us(node.child(), catalyst)
+        for node in nodes_of(plan)
+        if node.isStreaming() and kind_of(node) in {"Aggregate", "Distinct"}
+    )
+    return watermark_delay_us(frame) + max(behind, default=0)
+
+
+def _behind_us(node: JavaObject, catalyst: Catalyst) -> int:
+    """How much joins hold back the watermark that a node passes on."""
+    below = [each for each in elements(node.children()) if each.isStreaming()]
+    behind = max((_behind_us(each, catalyst) for each in below), default=0)
+    if kind_of(node) != "Join" or len(below) < 2:
+        return behind
+    found = catalyst.equal_keys(node)
+    if found is None or any(is_event_time(each) for pair in found[0] for each in pair):
+        return behind
+    left, right = below
+    kept = (
+        kept_before_watermark_ms(*sides, found[1], catalyst)
+        for sides in ((left, right), (right, left))
+    )
+    return behind + 1_000 * max(0, *(each or 0 for each in kept))
+
+
+def kept_before_watermark_ms(
+    side: JavaObject, other: JavaObject, condition: JavaObject, catalyst: Catalyst
+) -> int | None:
+    """How long before the watermark rows of one side of a join must have happened for Spark to
+    remove them, by the join's condition on event times; None if it never does.
+    """
+    mine, others = ([each for each, _ in event_times(each)] for each in (side, other))
+    if not mine or not others:
+        return None
+    return catalyst.kept_before_watermark_ms(side, others, condition)
+
+
 def columns_used(frame: DataFrame) -> dict[str, set[str]]:
     """By source, the top-level columns whose values affect a query of this frame.
 
@@ -129,16 +201,15 @@ def columns_used_by(plan: JavaObject, spark: SparkSession) -> dict[str, set[str]
     used: dict[str, set[str]] = {}
     found: Counter[str] = Counter()
     for relation, wanted in _wanted_of_sources(optimized(plan, spark)):
-        columns = (column for column in elements(relation.output()) if id_of(column) in wanted)
-        used.setdefault(source_of(relation), set()).update(str(column.name()) for column in columns)
+        columns = {name for number, name in ids_and_names(relation.output()) if number in wanted}
+        used.setdefault(source_of(relation), set()).update(columns)
         found[source_of(relation)] += 1
     relations = [node for node in nodes_of(plan) if is_source(node)]
     lost = Counter(source_of(relation) for relation in relations) - found
     for relation in relations:
         if source_of(relation) in lost:  # optimized away, or moved to where it was not followed
-            used.setdefault(source_of(relation), set()).update(
-                str(name) for name in relation.schema().fieldNames()
-            )
+            columns = {name for _, name in ids_and_names(relation.output())}
+            used.setdefault(source_of(relation), set()).update(columns)
     return used
 
 
@@ -151,6 +222,7 @@ def _wanted_of_sources(root: JavaObject) -> Iterator[tuple[JavaObject, set[int]]
         node, wanted = pending.pop()
         if is_source(node):
             yield node, wanted
+            continue
         inner = elements(node.subqueries())
         children = elements(node.children())
         below = (
@@ -170,21 +242,25 @@ def _wanted_of_children(
     """The columns that a node needs of each child for the wanted part of its output."""
     kind = kind_of(node)
     if kind == "Union":  # by position; its own ids are those of its first child
-        positions = [
-            position
-            for position, column in enumerate(elements(node.output()))
-            if id_of(column) in wanted
-        ]
+        here = ids_of(node.output())
         return [
-            {id_of(child.output().apply(position)) for position in positions} for child in children
+            {
+                below
+                for number, below in zip(here, ids_of(child.output()), strict=True)
+                if number in wanted
+            }
+            for child in children
         ]
     if kind == "Project":
-        given = [column for column in elements(node.projectList()) if id_of(column) in wanted]
-        return [{each for column in given for each in _ids(column.references().toSeq())}]
-    if kind in _BY_REFERENCE:
-        needed = wanted | _ids(node.references().toSeq())
+        given = ids_of(node.output())
+        if wanted.issuperset(given):
+            return [_ids(node.references())]
+        columns = (node.projectList().apply(at) for at, each in enumerate(given) if each in wanted)
+        return [{each for column in columns for each in _ids(column.references())}]
+    if kind in BY_REFERENCE:
+        needed = wanted | _ids(node.references())
         return [needed & _ids(child.output()) for child in children]
-    named = {str(column.name()) for column in elements(node.output()) if id_of(column) in wanted}
+    named = {name for number, name in ids_and_names(node.output()) if number in wanted}
     return [_ids(child.output()) - _record_columns_but(child, named) for child in children]
 
 
@@ -192,24 +268,11 @@ def _record_columns_but(plan: JavaObject, named: set[str]) -> set[int]:
     """Ids of the Kafka columns that the source makes, except the named ones. No program sees these
     names, so what passes them on is this product's own and does not use them.
     """
-    columns = ((id_of(column), str(column.name())) for column in elements(plan.output()))
-    return {each for each, name in columns if name in RECORD_COLUMNS and name not in named}
-
-
-def is_source(node: JavaObject) -> bool:
-    """Whether a node is a source of the backfill."""
-    return bool(kind_of(node) == "StreamingRelationV2" and node.sourceName() == SOURCE_FORMAT)
-
-
-def source_of(relation: JavaObject) -> str:
-    """The name of the source that a node is."""
-    return str(relation.extraOptions().get("source"))
-
-
-def topic_of(relation: JavaObject) -> str | None:
-    """The Kafka topic that a source stands for; None where rows have their table's columns only."""
-    topic = relation.extraOptions().get("topic")
-    return None if topic is None else str(topic)
+    return {
+        number
+        for number, name in ids_and_names(plan.output())
+        if name in RECORD_COLUMNS and name not in named
+    }
 
 
 def event_times(node: JavaObject) -> list[tuple[JavaObject, int]]:
@@ -245,4 +308,4 @@ def is_session_window(expression: JavaObject) -> bool:
 
 
 def _ids(attributes: JavaObject) -> set[int]:
-    return {id_of(attribute) for attribute in elements(attributes)}
+    return set(ids_of(attributes))

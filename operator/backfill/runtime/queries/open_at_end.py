@@ -42,7 +42,7 @@ def open_results(
     spark: SparkSession,
     checkpoint: str,
     window: Window,
-    watermark_delay_us: int,
+    closing_delay_us: int,
     results: Shape,
     *,
     settled_us: int | None = None,
@@ -53,6 +53,8 @@ def open_results(
     For a windowed aggregation, they are its time windows, by the edge that is the result's time; if
     there are several operators, all time windows that overlap the window. For an outer join, they
     are rows without a partner.
+
+    A time window closes with events ``closing_delay_us`` after its end.
 
     A query that changes rows has written what its state holds, and that is not final for time
     windows that end after ``settled_us``. What it aggregates without a time window has no end that
@@ -75,14 +77,14 @@ def open_results(
         ]
     except _Unknown as why:
         return OpenResults(unknown=str(why))
-    return _together(found, window, watermark_delay_us)
+    return _together(found, window, closing_delay_us)
 
 
-def _together(found: Iterable[_Found], window: Window, watermark_delay_us: int) -> OpenResults:
+def _together(found: Iterable[_Found], window: Window, closing_delay_us: int) -> OpenResults:
     held = [each for each in found if each.results]
     firsts = [each.first_us for each in held if each.first_us is not None]
     ends = [each.end_us for each in held if each.end_us is not None]
-    drain_us = max(ends, default=0) + watermark_delay_us - to_us(window.end)
+    drain_us = max(ends, default=0) + closing_delay_us - to_us(window.end)
     needed = None if len(ends) < len(held) else max(drain_us, 0) / 1e6 if held else 0.0
     return OpenResults(sum(each.results for each in held), min(firsts, default=None), needed)
 

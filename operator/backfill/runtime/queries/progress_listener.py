@@ -2,7 +2,6 @@
 in the checkpoint.
 """
 
-import json
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -22,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQueryManager
 
 from backfill.api.quantities import to_us
 from backfill.runtime.queries.tracker import ReportedBatch
-from backfill.runtime.source.data_source import source_observed
+from backfill.runtime.source.source_frame import source_observed
 
 _log = logging.getLogger(__name__)
 
@@ -69,9 +68,8 @@ class ProgressListener(StreamingQueryListener):
 
 
 def committed_batch(progress: StreamingQueryProgress) -> ReportedBatch | None:
-    """The batch that a progress event reports; None if it has read nothing of the plan."""
-    ends = _ends(progress)
-    if not ends or progress.name is None:
+    """The batch that a progress event reports, which is a step; None if the query has no name."""
+    if progress.name is None:
         return None
     started_us = to_us(datetime.fromisoformat(progress.timestamp))
     durations = progress.durationMs
@@ -84,26 +82,14 @@ def committed_batch(progress: StreamingQueryProgress) -> ReportedBatch | None:
     ]
     return ReportedBatch(
         query=progress.name,
-        read_from_us=started_us + 1_000 * durations.get("latestOffset", 0),
+        read_from_us=started_us,
         ended_us=started_us + 1_000 * durations.get("triggerExecution", 0),
-        ends=ends,
+        end=progress.batchId + 1,
         # several frames of a source have read the same step, and each all of it
         rows={source: max(int(row["rows"]) for row in rows) for source, rows in observed.items()},
         newest_us=max(newest, default=None),
         late_rows=sum(operator.numRowsDroppedByWatermark for operator in progress.stateOperators),
     )
-
-
-def _ends(progress: StreamingQueryProgress) -> dict[str, int]:
-    """The lowest end offset of each source. A source that is read twice occurs twice."""
-    ends: dict[str, int] = {}
-    for source in progress.sources:
-        offset: dict[str, Any] | None = json.loads(source.endOffset or "null")
-        if offset is None:
-            continue
-        name, step = str(offset["source"]), int(offset["step"])
-        ends[name] = min(step, ends.get(name, step))
-    return ends
 
 
 def _by_source(observed: Mapping[str, Row]) -> dict[str, list[Row]]:

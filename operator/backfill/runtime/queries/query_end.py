@@ -1,15 +1,20 @@
-"""The end of a query that has committed its flush:
-it is stopped, and its open results are counted.
+"""The end of a query that has committed its flush: it is stopped, and its open results are
+counted. Then all that is staged must be of queries that have run.
 """
 
 import logging
 
+from backfill.api.errors import UnsupportedProgram
+from backfill.iceberg.open_tables import Catalogs
+from backfill.outputs.staging import read_staged
 from backfill.planning.plan import read_header
-from backfill.runtime.queries.logical_plan import watermark_delay_us
+from backfill.runtime.catalyst import analyzed
+from backfill.runtime.queries.logical_plan import closing_delay_us, gives_at_once
 from backfill.runtime.queries.open_at_end import open_results
 from backfill.runtime.queries.result_times import shape
-from backfill.runtime.queries.run_state import Run, StartedQuery
+from backfill.runtime.queries.run_state import Run, StartedQuery, not_started_again
 from backfill.runtime.queries.tracker import OpenResults
+from backfill.runtime.spark_versions import NO_STATE_READER
 
 _log = logging.getLogger(__name__)
 
@@ -33,12 +38,30 @@ def close_query(query: StartedQuery, run: Run) -> None:
     run.tracker.record_open_results(query.name, found)
 
 
+def check_all_started(run: Run) -> None:
+    """Checks that the program has started all queries whose rows are staged.
+
+    Raises:
+        UnsupportedProgram: an earlier attempt has staged rows of another one.
+        BadInput: the branch of an output holds something else.
+    """
+    started, catalogs = {query.name for query in run.queries}, Catalogs()
+    for output in run.settings.outputs:
+        table = catalogs.load_table(output.table, "spec.outputs")
+        staged = read_staged(table.metadata, run.settings.result(output.name))
+        if gone := sorted(set(staged.parts) - started) if staged else []:
+            raise UnsupportedProgram([not_started_again(each, output.name) for each in gone])
+
+
 def _open_results(query: StartedQuery, run: Run) -> OpenResults:
     """The open results. A failure to count them does not fail a run that has committed everything,
     unless Spark has ended: then the next attempt can count them.
     """
+    if NO_STATE_READER:
+        at_once = gives_at_once(analyzed(query.frame))
+        return OpenResults(count=0) if at_once else OpenResults(unknown=NO_STATE_READER)
     try:
-        results, delay_us = shape(query.frame, _time(query, run)), watermark_delay_us(query.frame)
+        results, delay_us = shape(query.frame, _time(query, run)), closing_delay_us(query.frame)
         settled_us = None
         if query.changes:
             header = read_header(run.settings.plan_workspace)
@@ -67,6 +90,6 @@ def _time(query: StartedQuery, run: Run) -> str | None:
     times = {
         output.timestamp_column
         for output in run.settings.outputs
-        if run.writers.get(output.name) == query.name
+        if query.name in run.writers.get(output.name, ())
     }
     return next(iter(times)) if len(times) == 1 else None

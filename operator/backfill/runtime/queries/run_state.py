@@ -3,10 +3,13 @@ and the launcher share: its queries, and how it ends.
 """
 
 import hashlib
+import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from pyspark.errors import StreamingQueryException
@@ -21,6 +24,7 @@ from backfill.api.errors import (
     ResultLost,
     UnsupportedProgram,
 )
+from backfill.outputs.staging import Holds
 from backfill.protocol.hand_off_messages import HandOffReport, HandOffSource
 from backfill.protocol.split_assignment import OutputComparison
 from backfill.runtime.queries.application_threads import application_works
@@ -35,7 +39,13 @@ _NEXT_QUERY_SECONDS = 600.0
 """Seconds that a working application may take to start its next query."""
 _LOOK_SECONDS = 0.2
 """How often a wait for a release looks whether the run is to stop: a signal handler may not notify
-it.
+it. As often, a wait for a query that ends looks whether it has.
+"""
+_TURN_SECONDS = 60.0
+"""Seconds for which nothing may start while the application waits for a query that ends, before
+the query is taken for one of several that run one after the other; or while it works, before it is
+taken to have started all queries of the outputs that it writes. Threads of a pool may look as if
+they were at work.
 """
 _SILENT_SECONDS = 30.0
 """Seconds without a new query after which the driver reports what it waits for."""
@@ -62,8 +72,8 @@ def failed(message: str, error: Exception | None = None) -> Outcome:
     return Outcome("Failed", 1, "ApplicationFailed", message, error)
 
 
-def failed_for_good(reason: Reason, message: str, error: Exception) -> Outcome:
-    """The tables are not suitable; another attempt would end in the same way."""
+def failed_for_good(reason: Reason, message: str, error: Exception | None = None) -> Outcome:
+    """The tables or the program are not suitable; another attempt would end in the same way."""
     return Outcome("Failed", 2, reason, message, error)
 
 
@@ -150,6 +160,20 @@ class StartedQuery:
         return identity(self.name, self.output)
 
 
+@dataclass(slots=True)
+class OutputWrites:
+    """How queries write an output, which all of them do in the same way."""
+
+    place: str | None = None
+    """The table, topic or path; None before they have written it."""
+    records: bool | None = None
+    """Whether rows become records of Kafka; None before."""
+    holds: Holds | None = None
+    """What the rows are; None before."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a query checks and changes it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ContinuedQuery:
     """A query of the application, as the live application continues it."""
@@ -173,11 +197,25 @@ class ContinuedQuery:
     """Whether it is not known to drop records that history has read and that are read again."""
 
 
+def not_started_again(query: str, output: str | None) -> Problem:
+    """The problem of a query of an earlier attempt, whose rows would stay in the result."""
+    where = f" for the output {output}" if output is not None else ""
+    return Problem(
+        "spec.outputs",
+        f"an earlier attempt has run the query {query}{where}, but the program has not started a"
+        " query of that name since",
+        "give the program's queries names that are the same in every attempt (queryName), then"
+        " delete the Backfill and create it again",
+    )
+
+
 def identity(name: str, output: str | None) -> str:
-    """What distinguishes a query from others, in every attempt: its output; for a query with a
-    function its name, which may have any characters, as text that is longer than an output's name.
+    """What distinguishes a query from others, in every attempt: its name, which may have any
+    characters, as text that is longer than an output's name.
     """
-    return output or f"foreachBatch-{hashlib.sha256(name.encode()).hexdigest()}"
+    if name == output:
+        return name
+    return f"{output or 'foreachBatch'}-{hashlib.sha256(name.encode()).hexdigest()}"
 
 
 class ProgramRun:
@@ -211,6 +249,11 @@ class ProgramRun:
         self._changed_at = clock()
         self._waiting: set[int] = set()
         """Threads of the application that start nothing more before the run ends."""
+        self._awaiting: set[int] = set()
+        """Threads of the application that wait for a query that ends, and may then start others."""
+        self._starts_in_progress = 0
+        self._awaited_at: float | None = None
+        """When the last of these waits was over."""
 
     @property
     def outcome(self) -> Outcome | None:
@@ -285,14 +328,80 @@ class ProgramRun:
             raise outcome.error
         return True
 
+    def wait_for(self, ended: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Waits until a query has ended by itself, as the application does, which may then start
+        the next one; or for the end of the run. Only that counts where queries go on with live
+        traffic, so that none ends before.
+
+        Returns False if the time is up before.
+
+        Raises:
+            Exception: the error that made the run fail.
+        """
+        if self.settings.hand_off is not None:
+            return self.wait(timeout)
+        thread, until = threading.get_ident(), None
+        if timeout is not None:
+            until = time.monotonic() + timeout
+        with self._lock:
+            self._awaiting.add(thread)
+        try:
+            while not ended():
+                left = _LOOK_SECONDS if until is None else until - time.monotonic()
+                if left <= 0:
+                    return False
+                if self.wait(min(left, _LOOK_SECONDS)):
+                    break
+            return True
+        finally:
+            with self._lock:
+                self._awaiting.discard(thread)
+                self._awaited_at = self._clock()
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the application has waited for a query that has ended, and may now start the next
+        one.
+        """
+        with self._lock:
+            awaited_at, waiting = self._awaited_at, set(self._waiting)
+        if awaited_at is None or self._clock() - awaited_at >= self._next_query_seconds:
+            return False
+        return self._application_works(waiting)
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """While the application starts a query."""
+        with self._lock:
+            self._starts_in_progress += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._starts_in_progress -= 1
+
+    @property
+    def may_start_more(self) -> bool:
+        """Whether the application starts a query now, or has just started one and still works: the
+        next one may write the same output.
+        """
+        with self._lock:
+            quiet, waiting = self._clock() - self._changed_at, self._waiting | self._awaiting
+            if self._starts_in_progress:
+                return True
+        return quiet < _TURN_SECONDS and self._application_works(waiting)
+
     @property
     def has_started_all(self) -> bool:
         """Whether the application cannot be expected to start more queries: all its threads wait,
-        or there has been no new query for a long time. Before the first query, an application may
-        take any time.
+        or there has been no new query for a long time. Before the first query, and while it waits
+        for one that ends, an application may take any time.
         """
         with self._lock:
-            quiet, waiting = self._clock() - self._changed_at, set(self._waiting)
+            since = max(self._changed_at, self._awaited_at or self._changed_at)
+            quiet, waiting, awaiting = self._clock() - since, set(self._waiting), self._awaiting
+            if awaiting:
+                return False
         if self.began and quiet >= self._next_query_seconds:
             return True
         wait = bool(waiting) and quiet >= self._idle_grace_seconds
@@ -322,14 +431,19 @@ class Run(ProgramRun):
         """By source, the options with which the program reads it from Kafka."""
         self.streamed_tables: set[str] = set()
         """Sources whose tables the program streams from by itself."""
+        self._in_turn = False
         self._destinations: dict[str, ContinuedQuery] = {}
         self._hand_off: HandOffReport | None = None
         self._comparing = ""
         self._comparisons: tuple[OutputComparison, ...] = ()
         self._released = 0
+        self._released_to_streams = 0
         self._news = threading.Condition()
         self._queries: dict[str, StartedQuery] = {}
-        self._written: dict[str, str] = {}
+        self._written: dict[str, tuple[str, ...]] = {}
+        self._names: set[str] = set()
+        self.output_writes: defaultdict[str, OutputWrites] = defaultdict(OutputWrites)
+        """By output, how queries write it."""
 
     @property
     def queries(self) -> tuple[StartedQuery, ...]:
@@ -351,20 +465,29 @@ class Run(ProgramRun):
         """Records a query that the application has started, or that was started again."""
         with self._lock:
             self._queries[query.identity] = query
-            if query.output is not None:
-                self._written[query.output] = query.name
             self._changed_at = self._clock()
+        if query.output is not None:
+            self.writes(query.name, query.output)
 
-    def writes(self, query: str, output: str) -> str:
-        """Records that the function of a query writes an output, unless another query does. Returns
-        the query that does.
-        """
+    def unused_name(self, wanted: str) -> str:
+        """A name that no other query has: the wanted one, or with a number. It is taken by that."""
         with self._lock:
-            return self._written.setdefault(output, query)
+            taken = self._names | {query.name for query in self._queries.values()}
+            numbered = (f"{wanted}-{number}" for number in itertools.count(2))
+            name = next(each for each in itertools.chain((wanted,), numbered) if each not in taken)
+            self._names.add(name)
+            return name
+
+    def writes(self, query: str, output: str) -> tuple[str, ...]:
+        """Records that a query writes an output. Returns the others that do."""
+        with self._lock:
+            known = self._written.get(output, ())
+            self._written[output] = tuple(dict.fromkeys((*known, query)))
+        return tuple(each for each in known if each != query)
 
     @property
-    def writers(self) -> dict[str, str]:
-        """By output, the query that writes it, as far as it is known."""
+    def writers(self) -> dict[str, tuple[str, ...]]:
+        """By output, the queries that write it, as far as they are known."""
         with self._lock:
             return dict(self._written)
 
@@ -419,10 +542,28 @@ class Run(ProgramRun):
         self._hand_off = report
 
     def release(self, released: int) -> None:
-        """Lets this many steps be read."""
+        """Lets this many steps be read by spans."""
         with self._news:
             self._released = max(released, self._released)
             self._news.notify_all()
+
+    def release_to_streams(self, released: int) -> None:
+        """Lets this many steps be read by streams. It is fewer than before if the next stream
+        begins after others have ended.
+        """
+        with self._news:
+            self._released_to_streams = released
+            self._news.notify_all()
+
+    def wait_for_step(self, step: int, timeout: float) -> bool:
+        """Waits until a stream may read a step; the flush, if all steps may be read. False if the
+        time is up before.
+        """
+        steps = self.tracker.steps
+        with self._news:
+            return self._news.wait_for(
+                lambda: step <= steps and self._released_to_streams >= min(step + 1, steps), timeout
+            )
 
     def wait_for_release(self, steps: int) -> bool:
         """Waits until this many steps may be read. False if the run stops or ends before."""
@@ -434,13 +575,15 @@ class Run(ProgramRun):
         return False
 
     def missing(self) -> list[Problem]:
-        """Outputs that no query writes, and sources that no query reads.
+        """Outputs that no query writes, queries of an earlier attempt that have not started again,
+        and sources that no query reads.
 
         Where the application has a query with a function and has started nothing for some time, no
         output is missing: the function may write any of them, at any time or never.
         """
         with self._lock:
-            written = set(self._written)
+            started = {query.name for query in self._queries.values()}
+            written = {name for name, queries in self._written.items() if started & {*queries}}
             quiet = self._clock() - self._changed_at >= self._idle_grace_seconds
             if quiet and any(query.output is None for query in self._queries.values()):
                 written = {output.name for output in self.settings.outputs}
@@ -453,6 +596,11 @@ class Run(ProgramRun):
             for output in self.settings.outputs
             if output.name not in written
         ]
+        again = [
+            not_started_again(each.name, each.output)
+            for each in self.tracker.not_started_again
+            if each.output is None or each.output in written
+        ]
         sources = [
             Problem(
                 "spec.sources",
@@ -461,7 +609,22 @@ class Run(ProgramRun):
             )
             for name in sorted(self.tracker.unread_sources)
         ]
-        return outputs + sources
+        return outputs + again + sources
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether the application runs queries one after the other: it waits for one that ends
+        before it has started the others. If so, it stays so, and sources that only the others read
+        do not hold the watermark.
+        """
+        if not self._in_turn and self.missing():
+            with self._lock:
+                quiet = self._clock() - self._changed_at
+                awaiting, waiting = set(self._awaiting), self._awaiting | self._waiting
+            if awaiting and quiet >= self._idle_grace_seconds:
+                waits = quiet >= _TURN_SECONDS or not self._application_works(waiting)
+                self._in_turn = self.tracker.in_turn = waits
+        return self._in_turn
 
     def overdue(self) -> UnsupportedProgram | None:
         """The error for missing queries, once the application cannot be expected to start them."""

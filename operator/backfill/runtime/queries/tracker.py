@@ -26,10 +26,10 @@ class ReportedBatch:
 
     query: str
     read_from_us: int
-    """When its offsets were determined: it has read nothing before."""
+    """When it began: it has read nothing before."""
     ended_us: int
-    ends: Mapping[str, int]
-    """For each source, the offset up to which the batch has read."""
+    end: int
+    """The step up to which it has read all sources."""
     rows: Mapping[str, int]
     """For each source, the number of rows that were read."""
     newest_us: int | None = None
@@ -68,9 +68,11 @@ class Traits:
     output_mode: ChangingMode | None = None
     """Its output mode, if it is a stream that changes rows it has written."""
     look_back_seconds: float | None = None
-    """How far before its time a result depends on rows; None for a stream."""
+    """How far before its time a result depends on rows; None if that is unknown."""
     look_ahead_seconds: float | None = None
-    """How long after its time rows may arrive that a result depends on; None for a stream."""
+    """How long after its time rows may arrive that a result depends on or, in a stream, that close
+    it; None if that is unknown.
+    """
 
 
 @dataclass(slots=True)
@@ -80,7 +82,6 @@ class _Query:
     late_rows: int
     arrived_late: int
     traits: Traits
-    count_rows: RowCounter
     counted_by_spark: bool = True
     outputs: tuple[str, ...] = ()
     open_results: OpenResults = OpenResults()
@@ -147,13 +148,17 @@ class Tracker:
         """``before`` is the last report of an earlier attempt on the same checkpoints."""
         self._header = header
         self._unread = set(sources)
+        self.in_turn = False
+        """Whether sources that no query reads yet wait for queries that end, and hold nothing."""
         self._count_rows = count_rows
         self._clock_us = clock_us
         self.before = before.queries if before else ()
-        self._before = {query.output: query for query in self.before}
+        self._before = list(self.before)
         self._queries: dict[str, _Query] = {}
         self._watermarks = _Watermarks()
         self._note_watermark()
+        self._began: dict[tuple[str, int], int] = {}
+        """By query and step, when it began to read it."""
         self._busy_until_us = 0
         self._busy_us = 0
         self._misalignment_seconds = before.max_observed_misalignment_seconds if before else None
@@ -165,18 +170,15 @@ class Tracker:
         output: str,
         committed: Mapping[str, int],
         traits: Traits | None = None,
-        *,
-        count_rows: RowCounter | None = None,
     ) -> None:
         """Adds a query that has committed ``committed`` steps of its sources by its checkpoint or
         its branch. ``traits`` are what its logical plan says.
 
-        Rows that no earlier attempt has reported are counted by reading them, or by
-        ``count_rows``; late rows cannot be counted.
+        Rows that no earlier attempt has reported are counted by reading them; late rows cannot be
+        counted.
         """
-        before = self._before.pop(output, None)
-        count = count_rows or self._count_rows
-        self._add(self._recounted(name, before, committed, traits, count), (output,))
+        before = self._leave(name)
+        self._add(self._recounted(name, before, committed, traits), (output,))
 
     def add_function(
         self, name: str, committed: Mapping[str, int], traits: Traits, outputs: Iterable[str]
@@ -186,13 +188,18 @@ class Tracker:
         Spark counts rows as often as the function reads them, so those of all its steps are counted
         in their files.
         """
-        mine = [before for before in self.before if before.name == name]
-        for before in mine:
-            self._before.pop(before.output, None)
-        first = mine[0] if mine else None
-        query = self._recounted(name, first, committed, traits, self._count_rows)
+        before = self._leave(name)
+        query = self._recounted(name, before, committed, traits)
         query.counted_by_spark = False
         self._add(query, outputs)
+
+    def _leave(self, name: str) -> QueryProgress | None:
+        """Leaves out reports of an earlier attempt on a query that has started again. Returns one
+        of them.
+        """
+        found = next((each for each in self._before if each.name == name), None)
+        self._before = [each for each in self._before if each.name != name]
+        return found
 
     def wrote(self, query: str, output: str) -> None:
         """Records that the function of a query has staged rows of an output, or none of a batch."""
@@ -207,20 +214,18 @@ class Tracker:
         before: QueryProgress | None,
         committed: Mapping[str, int],
         traits: Traits | None,
-        count: RowCounter,
     ) -> _Query:
         """A query that continues after what an earlier attempt has reported."""
         known = {source.name: source for source in before.sources} if before else {}
         query = _Query(
             name,
             {
-                source: self._recount(known.get(source), source, steps, count)
+                source: self._recount(known.get(source), source, steps)
                 for source, steps in committed.items()
             },
             before.late_rows if before else 0,
             before.arrived_late if before else 0,
             traits or Traits(),
-            count,
         )
         done = min(committed.values(), default=0) >= self._header.steps
         if done and before is not None and before.open_at_end is not None:
@@ -238,14 +243,22 @@ class Tracker:
             self._unread -= set(query.sources)
             self._note_watermark()
 
+    def begin(self, query: str, step: int) -> None:
+        """Records that a stream begins to read a step now: its batch may have waited for it."""
+        with self._lock:
+            self._began[query, step] = self._clock_us()
+
     def commit(self, batch: ReportedBatch) -> None:
         """Records a micro-batch that a query has committed."""
         with self._lock:
             query = self._queries.get(batch.query)
             if query is None or all(
-                batch.ends[name] <= source.committed for name, source in query.sources.items()
+                batch.end <= source.committed for source in query.sources.values()
             ):
                 return
+            began_us = self._began.pop((batch.query, batch.end - 1), None)
+            if began_us is not None:
+                batch = replace(batch, read_from_us=began_us)
             if batch.newest_us is not None:
                 ahead_us = batch.newest_us - self._watermarks.at(batch.read_from_us)
                 self._misalignment_seconds = max(self._misalignment_seconds or 0.0, ahead_us / 1e6)
@@ -271,8 +284,7 @@ class Tracker:
                 if progress.committed < committed
             }
         found = {
-            source: self._recount(progress, source, committed, query.count_rows)
-            for source, progress in known.items()
+            source: self._recount(progress, source, committed) for source, progress in known.items()
         }
         with self._lock:
             for source, progress in found.items():
@@ -315,11 +327,6 @@ class Tracker:
             sources = self._queries[query].sources.values()
             return all(source.committed >= step for source in sources)
 
-    def planned_rows(self, source: str, step: int) -> int:
-        """The rows of a step by the plan, which for files that are read in parts is an estimate."""
-        found = next(each for each in self._header.sources if each.name == source)
-        return found.step_rows[step]
-
     @property
     def slowest(self) -> int:
         """Number of steps that every stream has committed of all its sources; zero before the first
@@ -338,6 +345,17 @@ class Tracker:
     def steps(self) -> int:
         """Number of steps of the plan."""
         return self._header.steps
+
+    @property
+    def flushed(self) -> int:
+        """The offset after the flush, with which a query has committed everything."""
+        return self.steps + 1
+
+    @property
+    def not_started_again(self) -> tuple[QueryProgress, ...]:
+        """What an earlier attempt has reported of queries that have not started in this one."""
+        with self._lock:
+            return tuple(self._before)
 
     @property
     def unread_sources(self) -> set[str]:
@@ -375,26 +393,24 @@ class Tracker:
         with self._lock:
             return self._misalignment_seconds
 
-    def _recount(
-        self, known: SourceProgress | None, source: str, committed: int, count: RowCounter
-    ) -> SourceProgress:
+    def _recount(self, known: SourceProgress | None, source: str, committed: int) -> SourceProgress:
         """Progress of a source. The checkpoint is authoritative for steps; the report is for rows,
         unless it is ahead of the checkpoint.
         """
         start = known if known and known.committed <= committed else SourceProgress(name=source)
         missing = range(start.committed, min(committed, self._header.steps))
-        rows = start.rows + sum(count(source, step) for step in missing)
+        rows = start.rows + sum(self._count_rows(source, step) for step in missing)
         return SourceProgress(name=source, committed=committed, rows=rows)
 
     def _advance(
         self, query: _Query, source: SourceProgress, batch: ReportedBatch
     ) -> SourceProgress:
-        end = batch.ends[source.name]
+        end = batch.end
         first = end - 1 if batch.first is None else batch.first
         if not query.counted_by_spark:
             first = end
         unreported = range(source.committed, min(first, self._header.steps))
-        lost = sum(query.count_rows(source.name, step) for step in unreported)
+        lost = sum(self._count_rows(source.name, step) for step in unreported)
         seen = batch.rows.get(source.name, 0) if query.counted_by_spark else 0
         rows = source.rows + lost + seen
         return SourceProgress(name=source.name, committed=end, rows=rows)
@@ -405,9 +421,9 @@ class Tracker:
         """
         starts = self._header.step_starts_us
         running = (source for query in self._queries.values() for source in query.sources.values())
-        expected = [source for query in self._before.values() for source in query.sources]
+        expected = [source for query in self._before for source in query.sources]
         committed = [source.committed for source in (*running, *expected)]
-        if self._unread - {source.name for source in expected}:
+        if not self.in_turn and self._unread - {source.name for source in expected}:
             committed.append(0)
         unfinished = [starts[step] for step in committed if step < len(starts)]
         if unfinished:

@@ -1,8 +1,8 @@
 """The row of a table as the JSON text of a Kafka record's value."""
 
-from collections.abc import Sequence
 from typing import Final
 
+from py4j.java_gateway import JavaObject
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
@@ -11,10 +11,20 @@ JSON_OPTIONS: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # the default writes only milliseconds
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""How it is written. :mod:`backfill.runtime.batch.straight_json` knows it by these."""
+"""How it is written. :func:`is_json_value` knows it by these."""
 
 
-def json_value(names: Sequence[str]) -> Column:
-    """The columns with these names as bytes of a JSON object; those that are null are left out."""
-    columns = (F.col(f"`{name.replace('`', '``')}`") for name in names)
-    return F.to_json(F.struct(*columns), JSON_OPTIONS).cast("binary")
+def json_value(record: Column) -> Column:
+    """A struct as bytes of a JSON object; fields that are null are left out."""
+    return F.to_json(record, JSON_OPTIONS).cast("binary")
+
+
+def is_json_value(expression: JavaObject) -> bool:
+    """Whether an expression writes JSON as this package does."""
+    if expression.getClass().getSimpleName() != "StructsToJson":
+        return False
+    options = expression.options()
+    return int(options.size()) == len(JSON_OPTIONS) and all(
+        options.contains(name) and str(options.apply(name)) == value
+        for name, value in JSON_OPTIONS.items()
+    )

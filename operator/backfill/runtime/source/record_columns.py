@@ -10,20 +10,35 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 _PREFIX = "__backfill_record_"
-TOPIC, PARTITION, OFFSET, KEY = (
+TOPIC, PARTITION, OFFSET, KEY, HEADERS = (
     f"{_PREFIX}topic",
     f"{_PREFIX}partition",
     f"{_PREFIX}offset",
     f"{_PREFIX}key",
+    f"{_PREFIX}headers",
 )
+HEADERS_TYPE = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+"""The headers of a record, as Spark's Kafka source gives them."""
+_ARROW_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 RECORD_COLUMNS = {
     TOPIC: StringType(),
     PARTITION: IntegerType(),
     OFFSET: LongType(),
     KEY: BinaryType(),
+    HEADERS: HEADERS_TYPE,
 }
 """The columns' names and types; they come after the table's."""
 
@@ -76,6 +91,7 @@ class RecordColumns:
                 pa.repeat(pa.scalar(0, pa.int32()), rows),
                 pa.array(np.arange(offset, offset + rows, dtype=np.int64)),
                 pa.nulls(rows, pa.binary()),
+                pa.nulls(rows, _ARROW_HEADERS),
             ]
             offset += rows
             yield pa.RecordBatch.from_arrays(

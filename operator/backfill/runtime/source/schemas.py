@@ -11,6 +11,8 @@ from pyiceberg.types import (
     DoubleType,
     FixedType,
     FloatType,
+    GeographyType,
+    GeometryType,
     IcebergType,
     IntegerType,
     ListType,
@@ -24,6 +26,7 @@ from pyiceberg.types import (
     TimestamptzNanoType,
     TimestamptzType,
     TimeType,
+    UnknownType,
     UUIDType,
 )
 from pyspark.sql import types as spark
@@ -46,12 +49,16 @@ _PRIMITIVES: dict[type[IcebergType], Callable[[], spark.DataType]] = {
     UUIDType: spark.StringType,
     BinaryType: spark.BinaryType,
     FixedType: spark.BinaryType,
+    GeometryType: spark.BinaryType,
+    GeographyType: spark.BinaryType,
+    UnknownType: spark.StringType,
 }
 
 
 def spark_schema(schema: Schema, table: str) -> spark.StructType:
     """The columns of a table as Spark's Iceberg reader returns them: nanoseconds become
-    microseconds, UUIDs and times of day become strings.
+    microseconds, UUIDs and times of day become strings. What that reader lacks: geometries and
+    geographies are bytes (WKB), and columns of an unknown type are strings, all of them null.
 
     All are nullable, as in Spark's streaming sources.
 
@@ -63,6 +70,21 @@ def spark_schema(schema: Schema, table: str) -> spark.StructType:
     if problems:
         raise InvalidPlanInput(problems)
     return spark.StructType(fields)
+
+
+def refuse_names_alike(schema: spark.StructType, table: str) -> None:
+    """Checks that Spark can distinguish the columns of a table where it ignores case.
+
+    Raises:
+        InvalidPlanInput: names differ only in case; all of them are named.
+    """
+    alike: dict[str, list[str]] = {}
+    for name in schema.names:
+        alike.setdefault(name.lower(), []).append(name)
+    if found := [" and ".join(names) for names in alike.values() if len(names) > 1]:
+        message = f"columns of {table} differ only in case: {', '.join(found)}"
+        fix = 'set spark.sql.caseSensitive: "true" in overrides.sparkConf, or rename a column'
+        raise InvalidPlanInput(Problem("spec.sources", message, fix))
 
 
 def with_moments(schema: spark.StructType) -> spark.StructType:

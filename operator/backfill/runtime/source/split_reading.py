@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, first_line
-from backfill.planning.plan import Split, read_header, read_splits
+from backfill.planning.plan import SourceInput, Split, read_header, read_splits
 from backfill.planning.rows.pinned_table import OpenTable, SourceTable, load_source_table
 from backfill.planning.rows.projection import Projection
 from backfill.planning.rows.row_selection import kafka_field_ids, path_of
@@ -76,16 +76,27 @@ def read_in_offset_order(
 
 
 def count_rows(plan: Workspace, source: str, step: int) -> int:
-    """Number of rows of a source in a step, counted in the files;
-    in their footers if no row is left out.
-    """
+    """Number of rows of a source in a step, counted in the files of which rows are left out."""
     described = next(each for each in read_header(plan).inputs.sources if each.name == source)
-    table = load_source_table(described).open()
-    return sum(_count_split(table, split) for split in read_splits(plan, step, source))
+    known, uncounted = counted(described, read_splits(plan, step, source))
+    table = load_source_table(described).open() if uncounted else None
+    return known + sum(_count_split(table, split) for split in uncounted if table is not None)
+
+
+def counted(source: SourceInput, splits: Iterable[Split]) -> tuple[int, list[Split]]:
+    """The number of rows of those splits of a step that read all rows of their row groups, and the
+    other splits, whose rows have to be counted in their files.
+    """
+    filtered = source.row_filter is not None or source.region_column is not None
+    known, uncounted = 0, []
+    for split in splits:
+        if filtered or split.leaves_rows_out:
+            uncounted.append(split)
+        else:
+            known += split.rows
+    return known, uncounted
 
 
 def _count_split(table: OpenTable, split: Split) -> int:
     with open_split(table, split, ()) as file:
-        if file.selection.takes_all:
-            return sum(int(file.group_rows[group]) for group in file.row_groups)
         return sum(int(batch.num_rows) for batch in file.selected_batches(file.selection.field_ids))

@@ -4,13 +4,21 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import (
+    DataType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.api.field_types import map_and_key
 
 
 def column_of(frame: DataFrame, name: str) -> tuple[Column, DataType]:
-    """A column and its type, by name, with dots for nested ones.
+    """A column and its type, by name, with dots for nested ones, or of a map by its key.
 
     Raises:
         InvalidPlanInput: there is no such column.
@@ -26,7 +34,9 @@ def column_of(frame: DataFrame, name: str) -> tuple[Column, DataType]:
 
 
 def find_column(struct: StructType, name: str) -> tuple[list[str], DataType] | None:
-    """The path to a column, and its type. A dot may lead into a struct, or be part of a name."""
+    """The path to a column, and its type. A dot may lead into a struct, or be part of a name. The
+    path to ``map['key']`` ends with the key.
+    """
     for place in places_of(name, struct.names):
         field = struct.fields[place]
         if len(field.name) == len(name):
@@ -35,7 +45,14 @@ def find_column(struct: StructType, name: str) -> tuple[list[str], DataType] | N
             below = find_column(field.dataType, name[len(field.name) + 1 :])
             if below is not None:
                 return [field.name, *below[0]], below[1]
-    return None
+    in_map = map_and_key(name)
+    found = None if in_map is None else find_column(struct, in_map[0])
+    if in_map is None or found is None:
+        return None
+    path, kind = found
+    if not isinstance(kind, MapType) or not isinstance(kind.keyType, StringType):
+        return None
+    return [*path, in_map[1]], kind.valueType
 
 
 def places_of(column: str, names: Sequence[str]) -> list[int]:

@@ -1,6 +1,7 @@
 """The readers of a survey: every stream is one with the right columns that is never read."""
 
 from collections.abc import Callable, Mapping
+from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -15,7 +16,7 @@ from backfill.runtime.queries.run_state import ProgramRun
 from backfill.runtime.source.schemas import spark_schema, with_moments
 from backfill.runtime.surveying.plans import INPUT
 from backfill.runtime.switching.stream_matching import subscribed_topics
-from backfill.runtime.switching.stream_reader import RECORD_KINDS, ReplacedReader, not_switched
+from backfill.runtime.switching.stream_reader import ReplacedReader, not_switched, record_kinds
 
 
 class FoundInputs:
@@ -49,10 +50,7 @@ class SurveyingReader(ReplacedReader):
                 topics = subscribed_topics(options)
                 for topic in topics:
                     self._found.inputs[topic] = SurveyedInput(kind="Topic", name=topic)
-                frame = _records(self._spark, topics[0])
-                for topic in topics[1:]:
-                    frame = frame.union(_records(self._spark, topic))
-                return frame
+                return reduce(DataFrame.union, map(self._records, topics))
             case "iceberg":
                 return self._table(options.get("path", ""))
             case format if format == NAMED_FORMAT:
@@ -73,10 +71,13 @@ class SurveyingReader(ReplacedReader):
         table = None if found is None else found[0]
         self._found.inputs[name] = SurveyedInput(kind="Named", name=name, table=table, topic=topic)
         if kafka:
-            return _records(self._spark, name)
+            return self._records(name)
         if found is None:
             raise _no_table(written) if written is not None else _no_history(name)
         return unread_stream(self._spark, name, _kinds(found[1]))
+
+    def _records(self, topic: str) -> DataFrame:
+        return unread_stream(self._spark, topic, record_kinds(self._source_options))
 
 
 class SurveyedTables:
@@ -97,10 +98,6 @@ class SurveyedTables:
     def by_spark(self, written: str, read: Callable[[], DataFrame]) -> DataFrame:
         """What Spark reads by itself."""
         return read()
-
-
-def _records(spark: SparkSession, topic: str) -> DataFrame:
-    return unread_stream(spark, topic, RECORD_KINDS)
 
 
 def unread_stream(

@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from py4j.protocol import Py4JError
 from pyiceberg.table import Table
@@ -21,20 +22,32 @@ from backfill.api.errors import BadInput, Problem, ResultLost, RunFailed, Unsupp
 from backfill.api.output import Output
 from backfill.api.spec import Effect
 from backfill.iceberg.open_tables import Catalogs
+from backfill.outputs.null_columns import Spellings
 from backfill.outputs.staging import Holds, StagedBatch, lost
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE
 from backfill.runtime.batch.span_writing import write
-from backfill.runtime.catalyst import analyzed, kind_of, nodes_of
-from backfill.runtime.queries.run_state import Run
+from backfill.runtime.catalyst import analyzed, columns_with_values, kind_of, nodes_of
+from backfill.runtime.queries.run_state import OutputWrites, Run
+from backfill.runtime.queries.step_gate import StepGate
 from backfill.runtime.session_conf import session_zone
-from backfill.runtime.sink import SinkSettings, SinkWriter, WrittenFiles, check_schema, settings_for
+from backfill.runtime.sink import (
+    SinkSettings,
+    SinkWriter,
+    WrittenFiles,
+    check_schema,
+    settings_for,
+    staged_batch,
+)
+from backfill.runtime.switching.field_spellings import field_spellings
 from backfill.runtime.switching.kafka_records import record_rows
+from backfill.runtime.switching.kafka_rows import check_decoded_in_function
 from backfill.runtime.switching.late_writes import (
     PATIENCE_SECONDS,
     BatchThreads,
     lost_rows,
     record_lost_rows,
 )
+from backfill.runtime.switching.program_lines import program_line
 from backfill.runtime.switching.stream_matching import (
     is_left_out,
     last_part,
@@ -44,6 +57,13 @@ from backfill.runtime.switching.stream_matching import (
     without_partitions,
 )
 
+_WRITE = "write the rows with DataFrames to the table of an output; or "
+_INSTEAD: dict[Effect, str] = {
+    "Connections": _WRITE,
+    "ForeachPartition": _WRITE,
+    "Jvm": "write or merge the rows with DataFrames or spark.sql into the table of an output; or ",
+}
+"""What does the same and can be redirected, as far as that can be known."""
 _WAIT = "let the function wait for its threads"
 _current: ContextVar["BatchInProgress | None"] = ContextVar("backfill_batch", default=None)
 _in_progress: set["BatchInProgress"] = set()
@@ -67,8 +87,17 @@ class WriteTarget:
     """Whether rows become records of Kafka."""
     topic: str | None = None
     """The topic of all records; None where a column says it."""
+    replaces: bool = False
+    """Whether rows replace all those of earlier batches."""
+    problem: Problem | None = None
+    """Why the rows cannot be redirected to an output; None if they can."""
     transaction: tuple[str, int] | None = None
     """Application and version by which Delta Lake recognizes a write that it has already made."""
+
+    @property
+    def holds(self) -> Holds:
+        """What its rows are."""
+        return "Changes" if self.keys else "Result" if self.replaces else "Rows"
 
 
 class BatchInProgress:
@@ -107,11 +136,16 @@ class BatchInProgress:
                         now.write(frame, destination)
                         return
                     raise self._function.lose(_late(destination, self._number))
-                written = branch.write(frame, destination, self._number)
+                with self.part():
+                    self._function.compare(frame, self._frame, destination)
+                    written = branch.write(frame, destination, self._number)
             except BadInput as error:
                 raise self.refuse(error) from None
             with self._lock:
-                self._files[branch.output.name] += written
+                if destination.replaces:
+                    self._files[branch.output.name] = written
+                else:
+                    self._files[branch.output.name] += written
                 if destination.transaction is not None:
                     application, version = destination.transaction
                     self._versions[branch.output.name, application] = version
@@ -125,10 +159,18 @@ class BatchInProgress:
             known = self._versions.get((output, application))
         return known is not None and version <= known
 
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        """Lets jobs of this thread, which may be another one than the batch's, read its rows."""
+        announced = self._function.gate.announced(self._frame.sparkSession, self._number)
+        present = batch_in_progress()
+        with not_the_function(), announced, within(present):
+            yield
+
     @property
-    def query(self) -> str:
-        """The name of the query."""
-        return self._function.query
+    def called(self) -> str:
+        """The query's name or, if it has none, that of its function."""
+        return self._function.called
 
     def takes(self, place: str) -> bool:
         """Whether a table, topic or path is an output, or is left out."""
@@ -139,23 +181,28 @@ class BatchInProgress:
         """Whether the Backfill allows what the function does besides writing DataFrames."""
         return effect in self._function.run.settings.allowed_effects
 
-    def refuse_effect(self, effect: Effect, what: str) -> UnsupportedProgram:
+    def refuse_effect(self, effect: Effect, what: str) -> BadInput:
         """Ends the run because of something that a backfill cannot set apart from production.
         Returns the error, to be raised.
         """
         message = f"foreachBatch {what}, which a backfill cannot isolate from production"
         fix = (
-            f"skip it in a backfill, where the environment variable {SETTINGS_VARIABLE} is set, or"
-            f" add {effect} to spec.allowedEffects to let it happen for real"
+            f"{_INSTEAD.get(effect, '')}skip it in a backfill, where the environment variable"
+            f" {SETTINGS_VARIABLE} is set; or list the query {self._function.query} in"
+            f" spec.ignoredQueries to leave it out; or add {effect} to spec.allowedEffects to let"
+            " it happen for real, again with each batch"
         )
-        error = UnsupportedProgram(Problem("", message, fix))
-        self.refuse(error)
-        return error
+        return self.refuse(UnsupportedProgram(Problem("", message, fix)))
 
     def refuse(self, error: BadInput) -> BadInput:
-        """Ends the run, even if the function catches the error. Returns the error, to be raised."""
-        self._refused = error
-        return self._function.run.refuse(error)
+        """Ends the run, even if the function catches the error. Returns the error, to be raised,
+        with the line of the program.
+        """
+        line = program_line()
+        self._refused = type(error)(
+            [replace(each, message=f"{each.message}{line}") for each in error.problems]
+        )
+        return self._function.run.refuse(self._refused)
 
     def is_of(self, spark: SparkSession) -> bool:
         """Whether a session is that of the batch, which is the query's own."""
@@ -163,8 +210,8 @@ class BatchInProgress:
 
     def made(self, frame: DataFrame) -> bool:
         """Whether a DataFrame is made of the batch's rows."""
-        mine = _rows_of(self._frame)
-        return bool(mine) and mine <= _rows_of(frame)
+        mine = rows_of(self._frame)
+        return bool(mine) and mine <= rows_of(frame)
 
     def close(self, patience_seconds: float) -> tuple[Mapping[str, list[WrittenFiles]], bool]:
         """What was written, by output, and whether all threads and tasks of the function have ended
@@ -182,7 +229,7 @@ class BatchInProgress:
         return self._files, ended
 
 
-def _rows_of(frame: DataFrame) -> set[int]:
+def rows_of(frame: DataFrame) -> set[int]:
     """IDs of the rows in Spark that a DataFrame is made of. Those of each batch are others."""
     leaves = nodes_of(analyzed(frame))
     return {int(each.rdd().id()) for each in leaves if kind_of(each) == "LogicalRDD"}
@@ -248,8 +295,21 @@ class BatchFunction:
     it has written.
     """
 
-    def __init__(self, function: Callable[[DataFrame, int], None], query: str, run: Run):
-        """Finds the outputs that earlier attempts have written, and the one with the query's name.
+    def __init__(
+        self,
+        function: Callable[[DataFrame, int], None],
+        query: str,
+        called: str,
+        run: Run,
+        gate: StepGate,
+        *,
+        complete: bool = False,
+        records: Mapping[int, tuple[str, ...]] | None = None,
+    ):
+        """Finds the outputs that earlier attempts have written, and the one that is named as the
+        query is ``called``: by its name or, if it has none, by its function. ``complete`` is
+        whether each batch has the whole result. ``records`` says, by place, which columns of a
+        batch are records of Kafka, and of which sources.
 
         Raises:
             BadInput: the table of an output cannot be loaded, or its branch holds something else.
@@ -258,6 +318,12 @@ class BatchFunction:
         self.run = run
         self._function = function
         self.query = query
+        self.called = called
+        self.gate = gate
+        self._complete = complete
+        self._records = records or {}
+        self._compared: set[str] = set()
+        """Places for which it has decoded what records have."""
         self._patience_seconds = PATIENCE_SECONDS
         lost_before = lost_rows(run.settings.checkpoint_workspace)
         if lost_before is not None:
@@ -267,10 +333,10 @@ class BatchFunction:
         self._reported = {before.output for before in run.tracker.before if before.name == query}
         self._catalogs = Catalogs()
         for output in run.settings.outputs:
-            if run.writers.get(output.name, query) != query:
-                continue
             branch = self._open(output)
-            if query in {output.name, branch.staged_by} and run.writes(query, output.name) == query:
+            named = called == output.name and not run.writers.get(output.name)
+            if named or branch.last_batch is not None:
+                run.writes(query, output.name)
                 self._branches[output.name] = branch
 
     @property
@@ -288,6 +354,10 @@ class BatchFunction:
             RunFailed: the run or Spark has ended meanwhile. A function that catches errors may have
                 returned without the rows that it could not write, and Spark runs the batch again.
         """
+        with self.gate.open(frame.sparkSession, number):
+            self._run_batch(frame, number)
+
+    def _run_batch(self, frame: DataFrame, number: int) -> None:
         batch = _latest[self] = BatchInProgress(self, frame, number)
         _in_progress.add(batch)
         try:
@@ -301,6 +371,16 @@ class BatchFunction:
         if self.run.over.is_set() or _has_ended(frame):
             raise RunFailed(f"Spark has ended while the query {self.query} wrote batch {number}")
         self._commit(number, files)
+
+    def compare(self, frame: DataFrame, batch: DataFrame, destination: WriteTarget) -> None:
+        """Checks what it decodes of a batch for the first rows that it writes to a place.
+
+        Raises:
+            UnsupportedProgram: it decodes fields that the records do not have.
+        """
+        if self._records and destination.place not in self._compared:
+            check_decoded_in_function(frame, rows_of(batch), self._records, self.run.settings)
+            self._compared.add(destination.place)
 
     def lose(self, error: ResultLost) -> ResultLost:
         """Ends the run because the staged result lacks rows, and with it every later attempt.
@@ -317,7 +397,7 @@ class BatchFunction:
         if may_have_table(place, self.run.settings.outputs):
             return True  # also if it is unknown whose: then it is refused where it is written
         try:
-            match_write(place, "", self.query, self.run.settings.outputs)
+            match_write(place, "", self.called, self.run.settings.outputs)
         except UnsupportedProgram:
             return self._left_out(place)
         return True
@@ -331,7 +411,11 @@ class BatchFunction:
         settings, place = self.run.settings, without_partitions(destination.place)
         if self._left_out(place):
             return None
-        output = match_write(place, destination.how, self.query, settings.outputs)
+        output = match_write(place, destination.how, self.called, settings.outputs)
+        if destination.problem is not None:
+            raise UnsupportedProgram(destination.problem)
+        if destination.replaces and not self._complete:
+            raise _replaces(destination)
         if place != destination.place:
             raise _a_partition(destination, place)
         if may_have_table(place, (output,)):  # which another place with the output's name is not
@@ -339,11 +423,12 @@ class BatchFunction:
         with self._lock:
             branch = self._branches.get(output.name)
             if branch is None:
-                other = self.run.writes(self.query, output.name)
-                if other != self.query:
-                    raise _taken(output, self.query, other)
                 branch = self._branches[output.name] = self._open(output)
-            branch.is_for(place, destination.keys, records=destination.records)
+        with self.run.output_writes[output.name].lock:
+            others = self.run.writes(self.query, output.name)
+            if others and destination.holds != "Rows":
+                raise _also_replaced(output, self.query, others[0])
+            branch.is_for(place, destination)
         return branch
 
     def _left_out(self, place: str) -> bool:
@@ -355,10 +440,10 @@ class BatchFunction:
         everything.
         """
         for output in self.run.settings.outputs:
-            if self.run.writes(self.query, output.name) == self.query:
+            if not self.run.writers.get(output.name):
+                self.run.writes(self.query, output.name)
                 with self._lock:
-                    if output.name not in self._branches:
-                        self._branches[output.name] = self._open(output)
+                    self._branches[output.name] = self._open(output)
         self._commit(self.run.tracker.steps, {})
 
     def _commit(self, number: int, files: Mapping[str, list[WrittenFiles]]) -> None:
@@ -368,11 +453,14 @@ class BatchFunction:
             self._reported.add(name)
             self.run.tracker.wrote(self.query, name)
 
+    @cached_property
+    def _spellings(self) -> Spellings:
+        return field_spellings(self.run.settings)
+
     def _open(self, output: Output) -> "_Branch":
         table = self._catalogs.load_table(output.table, "spec.outputs")
-        return _Branch(
-            output, table, settings_for(table, self.run.settings, output, self.query), self.query
-        )
+        settings = settings_for(table, self.run.settings, output, self.query, self._spellings)
+        return _Branch(output, table, settings, self.query, self.run.output_writes[output.name])
 
 
 def _has_ended(frame: DataFrame) -> bool:
@@ -386,49 +474,54 @@ def _has_ended(frame: DataFrame) -> bool:
 class _Branch:
     """The branch of an output that a function writes."""
 
-    def __init__(self, output: Output, table: Table, settings: SinkSettings, query: str):
+    def __init__(
+        self,
+        output: Output,
+        table: Table,
+        settings: SinkSettings,
+        query: str,
+        written: OutputWrites,
+    ):
+        """``written`` is how queries write the output, also others than this one."""
         self.output = output
         self._table = table
         self._settings = settings
         self._sink = SinkWriter(settings)
         self._query = query
-        self._place: str | None = None
-        self._records: bool | None = None
-        self._holds: Holds | None = None
+        self._written = written
         self._continued = False
+        self._columns: set[str] = set()
 
     @property
-    def staged_by(self) -> str | None:
-        """The query that has staged rows; None if nothing is staged."""
-        staged = self._sink.staged()
-        return None if staged is None else staged.query
+    def last_batch(self) -> int | None:
+        """Number of the query's last batch; None if it has staged none."""
+        part = self._sink.part()
+        return None if part is None else part.batch_id
 
-    def is_for(self, place: str, keys: tuple[str, ...], *, records: bool) -> None:
+    def is_for(self, place: str, destination: WriteTarget) -> None:
         """Checks that only one place is written through this output, and in one way.
 
         Raises:
             UnsupportedProgram: another one was written before, or in another way; or the output has
                 other keys.
         """
-        known = self._place or place
+        records, keys, holds = destination.records, destination.keys, destination.holds
+        known = self._written.place or place
         if not same_place(known, place):
             raise _two_places(self.output, known, place)
-        if records != (records if self._records is None else self._records):
+        if self._written.records not in (None, records):
             raise _rows_and_records(self.output, place)
         if keys and {key.lower() for key in keys} != {key.lower() for key in self.output.keys}:
             raise _other_keys(self.output, place, keys)
-        holds: Holds = "Changes" if keys else "Rows"
-        if holds != (self._holds or self._held or holds):
-            raise _appended_and_merged(self.output, place)
-        self._place, self._records, self._holds = known, records, holds
-
-    @property
-    def _held(self) -> Holds | None:
-        """What earlier attempts have staged; None if that is no row."""
-        staged = self._sink.staged()
-        if staged is None or not (staged.rows or staged.rows_outside_window):
-            return None
-        return "Changes" if staged.changes else "Rows"
+        before = self._written.holds
+        staged = None if before is not None else self._sink.staged()
+        if staged is not None and (staged.rows or staged.rows_outside_window):
+            mixed = staged.changes != (holds == "Changes")
+        else:
+            mixed = before not in (None, holds)
+        if mixed:
+            raise _in_two_ways(self.output, place)
+        self._written.place, self._written.records, self._written.holds = known, records, holds
 
     def write(self, frame: DataFrame, destination: WriteTarget, number: int) -> list[WrittenFiles]:
         """Writes rows into data files.
@@ -449,6 +542,8 @@ class _Branch:
         check_schema(frame.schema, self._table, self.output, zone)
         changes = destination.keys and SinkWriter(self._settings, changes_of=number)
         written, _ = write(frame, changes or self._sink)
+        if not self._sink.decoding_is_known:
+            self._columns.update(columns_with_values(frame))
         return written
 
     def commit(self, number: int, written: list[WrittenFiles], *, written_before: bool) -> None:
@@ -457,15 +552,16 @@ class _Branch:
         Raises:
             ResultLost: earlier batches are not in the branch any more.
         """
-        spec_id, outside = self._sink.spec_id, sum(each.rows_outside_window for each in written)
-        if not self._continued and number > 0 and self._sink.staged() is None:
+        query, spec_id = self._query, self._sink.spec_id
+        if not self._continued and number > 0 and self.last_batch is None:
             if written_before:
                 raise lost(self.output.table, self._settings.result)
-            self._sink.stage(StagedBatch(self._query, number - 1, (), spec_id, 0, first=0))
+            self._sink.stage(StagedBatch(query, number - 1, (), spec_id, 0, first=0))
         self._continued = True
-        files = [file for each in written for file in each.files]
-        holds = self._holds or "Rows"
-        self._sink.stage(StagedBatch(self._query, number, files, spec_id, outside, holds=holds))
+        holds = (self._written.holds if written else None) or "Rows"
+        self._sink.stage(
+            staged_batch(query, number, spec_id, written, holds=holds), tuple(self._columns)
+        )
 
 
 def _late(destination: WriteTarget, number: int) -> ResultLost:
@@ -476,13 +572,14 @@ def _late(destination: WriteTarget, number: int) -> ResultLost:
     )
 
 
-def _taken(output: Output, query: str, other: str) -> UnsupportedProgram:
+def _also_replaced(output: Output, query: str, other: str) -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(
             "spec.outputs",
-            f"two queries write the output {output.name} ({output.table}): {other} and {query}",
+            f"two queries write the output {output.name} ({output.table}), {other} and {query}, and"
+            f" {query} merges or overwrites, so it is unknown whose rows replace the other's",
             "combine their rows in one query, or list one of them in spec.ignoredQueries and run"
-            " another Backfill for it, both with publish mode Append",
+            " another Backfill for it",
         )
     )
 
@@ -502,8 +599,8 @@ def _two_places(output: Output, known: str, place: str) -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(
             "spec.outputs",
-            f"foreachBatch writes both {known} and {place}, and the output {output.name} matches"
-            " the name of both",
+            f"the application writes both {known} and {place}, and the output {output.name}"
+            " matches the name of both",
             "add an output for each, with its table, or list one in spec.ignoredQueries",
         )
     )
@@ -513,7 +610,7 @@ def _rows_and_records(output: Output, place: str) -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(
             "spec.outputs",
-            f"foreachBatch writes both rows and records for Kafka to {place}, which has the name"
+            f"the application writes both rows and records for Kafka to {place}, which has the name"
             f" of the output {output.name}, so its table would receive both",
             f"add an output named {last_part(place)} with a table of records, and give the output"
             " of the other rows another name",
@@ -532,13 +629,28 @@ def _other_keys(output: Output, place: str, keys: tuple[str, ...]) -> Unsupporte
     )
 
 
-def _appended_and_merged(output: Output, place: str) -> UnsupportedProgram:
+def _in_two_ways(output: Output, place: str) -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(
             "",
-            f"foreachBatch both appends to {place} and merges into it, so it is unknown which rows"
-            f" of output {output.name} replace which",
-            "make the function do only one of the two in a backfill",
+            f"the application writes {place} in more than one way (append, merge, overwrite), so it"
+            f" is unknown which rows of output {output.name} replace which",
+            "make it use only one of them in a backfill",
+        )
+    )
+
+
+def _replaces(destination: WriteTarget) -> UnsupportedProgram:
+    place, how = destination.place, destination.how
+    return UnsupportedProgram(
+        Problem(
+            "",
+            f"foreachBatch overwrites {place} with each batch ({how}), but the batches of its query"
+            " only have new or changed rows: in the end there would be those of the last one, which"
+            " depend on when production started its batches",
+            'append (mode("append")), merge by keys, or start the query with'
+            ' outputMode("complete"), whose batches have the whole result; or list'
+            f" {last_part(place)} in spec.ignoredQueries to leave these writes out",
         )
     )
 

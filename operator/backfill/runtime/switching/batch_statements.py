@@ -16,12 +16,17 @@ from backfill.runtime.catalyst import (
     analyzed,
     conjuncts,
     elements,
+    frame_of,
     kind_of,
     unresolved_function,
 )
+from backfill.runtime.spark_versions import replaces_some_rows
 
 _EQUAL = {"=", "==", "<=>"}
 _NOT_BY_COLUMNS = "joins by something other than equality of columns with the same names"
+_UPDATES, _INSERTS = {"UpdateAction", "UpdateStarAction"}, {"InsertAction", "InsertStarAction"}
+_OF_COLUMNS = {"UpdateAction", "InsertAction"}
+"""Actions that name the columns that they set; the others set all columns of the rows."""
 _UPSERT = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
 
 
@@ -38,6 +43,8 @@ class Statement:
     """Names for the columns of its rows, in their order; empty to use their own."""
     keys: tuple[str, ...] = ()
     """Columns by which its rows replace others; empty if they are added."""
+    replaces: bool = False
+    """Whether its rows replace all others."""
     problem: str = ""
     """Why it cannot be redirected; empty if it can."""
 
@@ -48,7 +55,7 @@ def statement_of(plan: JavaObject, spark: SparkSession) -> Statement | None:
         case "InsertIntoStatement":
             return _insert(plan)
         case "MergeIntoTable":
-            return _merge(plan, plan.sourceTable())
+            return _merge(plan, plan.sourceTable(), spark)
         case "UnresolvedWith":
             found = statement_of(plan.child(), spark)
             if found is not None:
@@ -59,30 +66,28 @@ def statement_of(plan: JavaObject, spark: SparkSession) -> Statement | None:
 
 def merge_of(plan: JavaObject, rows: DataFrame) -> Statement:
     """The same for the plan of ``mergeInto``, in which the DataFrame may not be analyzed yet."""
-    return _merge(plan, analyzed(rows))
+    return _merge(plan, analyzed(rows), rows.sparkSession)
 
 
 def _insert(plan: JavaObject) -> Statement:
     columns = tuple(map(str, elements(plan.userSpecifiedCols())))
-    replaces = plan.overwrite() or plan.replaceCriteriaOpt().isDefined()
-    problem = (
-        "replaces rows that earlier batches have written"
-        if replaces
-        else ""
-        if plan.partitionSpec().isEmpty()
-        else "inserts into a partition"
-    )
+    problem = ""
+    if replaces_some_rows(plan):
+        problem = "replaces some rows"
+    elif not plan.partitionSpec().isEmpty():
+        problem = "inserts into a partition"
     return Statement(
         _table(plan.table()),
         plan.query(),
         "INSERT",
         by_position=not columns and not plan.byName(),
         columns=columns,
+        replaces=bool(plan.overwrite()),
         problem=problem,
     )
 
 
-def _merge(plan: JavaObject, rows: JavaObject) -> Statement:
+def _merge(plan: JavaObject, rows: JavaObject, spark: SparkSession) -> Statement:
     matched, new, gone = (
         elements(actions)
         for actions in (
@@ -91,21 +96,103 @@ def _merge(plan: JavaObject, rows: JavaObject) -> Statement:
             plan.notMatchedBySourceActions(),
         )
     )
-    upserts = (
-        [_action(each) for each in matched] == ["UpdateStarAction"]
-        and [_action(each) for each in new] == ["InsertStarAction"]
-        and not gone
-    )
     keys: tuple[str, ...] = ()
-    problem = f"does something other than {_UPSERT}"
-    if upserts:
+    problem = f"does something other than {_UPSERT}, or the same with columns"
+    kinds = [{_action(each) for each in actions} for actions in (matched, new)]
+    if kinds[0] <= _UPDATES and kinds[1] <= _INSERTS and len(matched) == len(new) == 1 and not gone:
         keys, problem = _keys(plan.mergeCondition(), (plan.targetTable(), rows))
+        if not problem and any(kind_of(each) in _OF_COLUMNS for each in (*matched, *new)):
+            tables = [_names(each) for each in (plan.targetTable(), rows)]
+            update, insert = (_Values(each, tables, rows, spark) for each in (*matched, *new))
+            problem = _difference(update, insert, keys)
+            rows = insert.row
     return Statement(_table(plan.targetTable()), rows, "MERGE", keys=keys, problem=problem)
 
 
 def _action(action: JavaObject) -> str:
     """The kind of an action; with a condition, it is another one."""
     return "conditional" if action.condition().isDefined() else kind_of(action)
+
+
+class _Values:
+    """What an action of a merge sets the columns of a row to."""
+
+    def __init__(
+        self,
+        action: JavaObject,
+        tables: Sequence[set[tuple[str, ...]]],
+        rows: JavaObject,
+        spark: SparkSession,
+    ):
+        """``tables`` are the names of the table, and of the rows that are merged."""
+        self._tables = tables
+        self._rows = rows
+        self._catalyst = Catalyst(spark)
+        self._values: dict[str, JavaObject] = {}
+        self.texts: dict[str, str]
+        """By column in lower case, its value. That of a column of the rows is its name, whatever
+        is before that.
+        """
+        self.fields: list[str] = []
+        """What it sets and is no column of the table, such as a field within one."""
+        if kind_of(action) in _OF_COLUMNS:
+            for each in elements(action.assignments()):
+                side = _side(each.key())
+                if side is None or 0 not in side.may_be_of(tables):
+                    self.fields.append(str(side or each.key().sql()))
+                else:
+                    self._values[side.name] = each.value()
+            self.texts = {name.lower(): self._text(each) for name, each in self._values.items()}
+        else:
+            columns = elements(analyzed(frame_of(spark, rows)).output())
+            self.texts = {str(each.name()).lower(): str(each.name()).lower() for each in columns}
+
+    @property
+    def row(self) -> JavaObject:
+        """The rows that are merged, with these values for columns."""
+        if not self._values:
+            return self._rows
+        columns = [self._catalyst.alias(value, name) for name, value in self._values.items()]
+        return self._catalyst.project(columns, self._rows)
+
+    @property
+    def of_the_table(self) -> list[str]:
+        """The columns whose values depend on the row that is in the table."""
+        return [name for name, value in self._values.items() if self._reads_the_table(value)]
+
+    def _reads_the_table(self, expression: JavaObject) -> bool:
+        side = _side(expression)
+        if side is not None:
+            return side.may_be_of(self._tables) == {0}
+        return any(map(self._reads_the_table, elements(expression.children())))
+
+    def _text(self, value: JavaObject) -> str:
+        side = _side(value)
+        of_rows = side is not None and 1 in side.may_be_of(self._tables)
+        return side.name.lower() if side is not None and of_rows else str(value.sql())
+
+
+def _difference(update: _Values, insert: _Values, keys: Sequence[str]) -> str:
+    """Why a merge that sets columns does not put whole rows in the place of others; empty if it
+    does.
+    """
+    if fields := update.fields + insert.fields:
+        return f"sets {', '.join(fields)}, which is not a column of the table"
+    if read := update.of_the_table:
+        return f"computes {', '.join(read)} from the row that is in the table"
+    known = {key.lower() for key in keys}
+    if other := [key for key in keys if insert.texts.get(key.lower()) != key.lower()]:
+        return f"inserts rows with other values of {', '.join(other)} than it compares"
+    updated = {key: key for key in known} | update.texts
+    if kept := [name for name in insert.texts if name not in updated]:
+        return f"inserts {', '.join(kept)} but does not update it, so existing rows keep theirs"
+    if missing := [name for name in updated if name not in insert.texts]:
+        return f"updates {', '.join(missing)} but does not insert it"
+    if differing := [name for name, text in insert.texts.items() if updated[name] != text]:
+        return (
+            f"sets {', '.join(differing)} to one value when it inserts and another when it updates"
+        )
+    return ""
 
 
 def _table(plan: JavaObject) -> str:

@@ -6,14 +6,14 @@ PySpark's writers hand every call to a writer in the JVM; only that one is repla
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.merge import MergeIntoWriter
 from pyspark.sql.readwriter import DataFrameWriter, DataFrameWriterV2
 
 from backfill.api.errors import BadInput, Problem, UnsupportedProgram
-from backfill.runtime.catalyst import save
+from backfill.runtime.catalyst import analyzed, frame_of, save
+from backfill.runtime.spark_versions import NO_MERGE_INTO, MergeIntoWriter
 from backfill.runtime.switching.batch_function import (
     BatchInProgress,
     WriteTarget,
@@ -71,20 +71,30 @@ def write_statement(
     Raises:
         BadInput: it does not just add rows, or put them in the place of others.
     """
-    if statement.problem:
-        raise batch.refuse(_not_redirected(statement, how))
-    if statement.columns:
+    problem = _not_redirected(statement, how) if statement.problem else None
+    if problem is None and statement.columns:
         if len(statement.columns) != len(rows.columns):
-            raise batch.refuse(_not_redirected(statement, how))
-        with not_the_function():
-            rows = rows.toDF(*statement.columns)
-    batch.write(rows, WriteTarget(statement.table, how, statement.by_position, keys=statement.keys))
+            problem = _not_redirected(statement, how)
+        else:
+            with not_the_function():
+                rows = rows.toDF(*statement.columns)
+    batch.write(
+        rows,
+        WriteTarget(
+            statement.table,
+            how,
+            statement.by_position,
+            keys=statement.keys,
+            replaces=statement.replaces,
+            problem=problem,
+        ),
+    )
 
 
 def refuse_part(batch: BatchInProgress, part: Statement, how: str) -> BadInput:
     """Ends the run because of a statement within another one. Returns the error, to be raised."""
     problem = "is part of another statement: run it as a separate statement"
-    return batch.refuse(_not_redirected(replace(part, problem=problem), how))
+    return batch.refuse(UnsupportedProgram(_not_redirected(replace(part, problem=problem), how)))
 
 
 class BatchMerge(MergeIntoWriter):
@@ -99,10 +109,15 @@ class BatchMerge(MergeIntoWriter):
     def merge(self) -> None:
         """Stages the rows, if they are put in the place of those with the same keys."""
         with not_the_function():
-            statement = merge_of(self._jwriter.mergeCommand(), self._frame)
-        write_statement(
-            self._batch, self._frame, replace(statement, table=self._table), "mergeInto"
-        )
+            statement = (
+                Statement(self._table, analyzed(self._frame), "MERGE", problem=NO_MERGE_INTO)
+                if NO_MERGE_INTO
+                else merge_of(self._jwriter.mergeCommand(), self._frame)
+            )
+            rows = self._frame
+            if not statement.problem:
+                rows = frame_of(rows.sparkSession, statement.rows)
+        write_statement(self._batch, rows, replace(statement, table=self._table), "mergeInto")
 
 
 def _batch(frame: DataFrame) -> BatchInProgress | None:
@@ -175,7 +190,7 @@ class _Write:
         with not_the_function():
             if topic is None and TOPIC not in self._frame.columns:
                 raise self._batch.refuse(_no_place(how))
-        place = self._batch.query if topic is None else topic
+        place = self._batch.called if topic is None else topic
         self._batch.write(self._frame, WriteTarget(place, how, records=True, topic=topic))
 
     def insertInto(self, table: str) -> None:
@@ -215,11 +230,15 @@ class _Write:
     ) -> None:
         if place is None:
             raise self._batch.refuse(_no_place(how))
-        appends = self._mode == "append" or (self._mode is None and always_appends)
-        if not appends:
-            raise self._batch.refuse(_not_appending(place, how, self._mode))
-        transaction = _transaction(self._format, self._options)
-        destination = WriteTarget(str(place), how, by_position, transaction=transaction)
+        writes = self._mode in ("append", "overwrite") or (self._mode is None and always_appends)
+        destination = WriteTarget(
+            str(place),
+            how,
+            by_position,
+            replaces=self._mode == "overwrite",
+            problem=None if writes else _not_appending(place, how, self._mode),
+            transaction=_transaction(self._format, self._options),
+        )
         self._batch.write(self._frame, destination)
 
     def _really(self) -> None:
@@ -262,22 +281,28 @@ class _WriteTo:
         self._batch.write(self._frame, destination)
 
     def create(self) -> None:
-        self._refuse("create")
+        self._refuse("create", None)
 
     def replace(self) -> None:
-        self._refuse("replace")
+        self._replace("replace")
 
     def createOrReplace(self) -> None:
-        self._refuse("createOrReplace")
+        self._replace("createOrReplace")
 
     def overwrite(self, condition: Any) -> None:
-        self._refuse("overwrite")
+        self._refuse("overwrite", "overwrite")
 
     def overwritePartitions(self) -> None:
-        self._refuse("overwritePartitions")
+        self._replace("overwritePartitions")
 
-    def _refuse(self, call: str) -> NoReturn:
-        raise self._batch.refuse(_not_appending(self._table, f"writeTo.{call}", "overwrite"))
+    def _replace(self, call: str) -> None:
+        destination = WriteTarget(self._table, f"writeTo.{call}", replaces=True)
+        self._batch.write(self._frame, destination)
+
+    def _refuse(self, call: str, mode: str | None) -> None:
+        how = f"writeTo.{call}"
+        problem = _not_appending(self._table, how, mode)
+        self._batch.write(self._frame, WriteTarget(self._table, how, problem=problem))
 
 
 def _transaction(form: str | None, options: Mapping[str, Any]) -> tuple[str, int] | None:
@@ -301,26 +326,22 @@ def _no_place(how: str) -> UnsupportedProgram:
     )
 
 
-def _not_appending(place: str, how: str, mode: str | None) -> UnsupportedProgram:
+def _not_appending(place: str, how: str, mode: str | None) -> Problem:
     what = {
-        "overwrite": "replaces rows that earlier batches have written",
+        "overwrite": "replaces some rows",
         "ignore": "writes nothing if the table already exists",
     }.get(mode or "", "fails if the table already exists")
-    return UnsupportedProgram(
-        Problem(
-            "",
-            f"foreachBatch writes to {place} with {how} in a mode that {what}",
-            'a backfill appends each batch: write with mode("append") or writeTo(...).append()',
-        )
+    return Problem(
+        "",
+        f"foreachBatch writes to {place} with {how} in a mode that {what}",
+        'a backfill appends each batch: write with mode("append") or writeTo(...).append()',
     )
 
 
-def _not_redirected(statement: Statement, how: str) -> UnsupportedProgram:
+def _not_redirected(statement: Statement, how: str) -> Problem:
     what = statement.problem or "lists a different number of columns than it has"
     fix = (
         'a backfill can redirect appended rows (mode("append"), INSERT INTO), and merges by equal'
-        " columns that update and insert whole rows"
+        " columns that update and insert whole rows, with the same values for the same columns"
     )
-    return UnsupportedProgram(
-        Problem("", f"foreachBatch writes to {statement.table} with {how}, which {what}", fix)
-    )
+    return Problem("", f"foreachBatch writes to {statement.table} with {how}, which {what}", fix)

@@ -12,15 +12,14 @@ from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
-from pyspark.sql.merge import MergeIntoWriter
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriterV2
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from backfill.runtime.early_java import early_gateway
 from backfill.runtime.queries.progress_listener import ListenedSessions, ProgressListener
 from backfill.runtime.queries.run_state import ProgramRun, Run, failed
-from backfill.runtime.session_conf import context_conf
+from backfill.runtime.session_conf import conf_of_context, context_conf, session_options
+from backfill.runtime.spark_versions import ClassicDataFrame, MergeIntoWriter
 from backfill.runtime.switching.batch_writers import merge_into, write, write_to
 from backfill.runtime.switching.main_program_writes import MainProgram
 from backfill.runtime.switching.object_store import open_for_spark
@@ -86,10 +85,13 @@ def install_with(
     _replace(ClassicDataFrame, "writeStream", property(write_stream))
     _replace(ClassicDataFrame, "write", property(lambda frame: write(frame, program)))
     _replace(ClassicDataFrame, "writeTo", into)
-    _replace(ClassicDataFrame, "mergeInto", merge)
+    if hasattr(ClassicDataFrame, "mergeInto"):
+        _replace(ClassicDataFrame, "mergeInto", merge)
     watch_statements(program)
     _replace(SparkContext, "__init__", _starting(SparkContext.__init__, run, context_started))
     _replace(SparkContext, "stop", _stopping(SparkContext.stop, run))
+    _replace(SparkSession, "__init__", _with_options(SparkSession.__init__, run))
+    _replace(SparkSession.Builder, "getOrCreate", _again(SparkSession.Builder.getOrCreate, run))
 
 
 def _replace(owner: type, name: str, value: Any) -> None:
@@ -104,16 +106,39 @@ def _starting(
     def start(self: SparkContext, *args: Any, **kwargs: Any) -> None:
         given = signature.bind(self, *args, **kwargs)
         conf = context_conf(given.arguments.get("conf"), run.settings)
-        given.arguments["conf"] = conf
         if "spark.master" in run.settings.spark_conf:
             given.arguments.pop("master", None)
-        if (gateway := early_gateway(conf)) is not None:
-            given.arguments["gateway"] = gateway
+        SparkContext._ensure_initialized(gateway=early_gateway(conf), conf=conf)
+        given.arguments["conf"] = conf_of_context(conf, run.settings)
         original(*given.args, **given.kwargs)
         open_for_spark(self, run.settings.checkpoint_workspace)
         context_started()
 
     return start
+
+
+def _with_options(original: Callable[..., None], run: ProgramRun) -> Callable[..., None]:
+    signature = inspect.signature(original)
+
+    def start(self: SparkSession, *args: Any, **kwargs: Any) -> None:
+        given = signature.bind(self, *args, **kwargs)
+        if options := given.arguments.get("options"):
+            given.arguments["options"] = session_options(options, run.settings)
+        original(*given.args, **given.kwargs)
+
+    return start
+
+
+def _again(
+    original: Callable[..., SparkSession], run: ProgramRun
+) -> Callable[[SparkSession.Builder], SparkSession]:
+    def get_or_create(self: SparkSession.Builder) -> SparkSession:
+        """Also where there is a session, which gets the options of this builder."""
+        if SparkContext._active_spark_context is not None:
+            self._options = session_options(self._options, run.settings)
+        return original(self)
+
+    return get_or_create
 
 
 def _stopping(

@@ -3,18 +3,19 @@ main program fills at the start: it is refused, unless the Backfill allows it or
 """
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 from py4j.java_gateway import JavaObject
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.merge import MergeIntoWriter
 from pyspark.sql.readwriter import DataFrameWriter, DataFrameWriterV2
 
 from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.api.spec import Effect
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE
 from backfill.runtime.queries.run_state import ProgramRun
-from backfill.runtime.switching.stream_matching import is_left_out
+from backfill.runtime.spark_versions import MergeIntoWriter
+from backfill.runtime.switching.stream_matching import is_left_out, same_table
 
 NO_EFFECT = ("noop", "console")
 """Formats that keep nothing outside the driver."""
@@ -60,6 +61,23 @@ class MainProgram:
             raise self._run.refuse(UnsupportedProgram(self._problem(effect, what, place)))
         return True
 
+    def has_table(self, name: str) -> bool:
+        """Whether a table is one of the Backfill's, which there are."""
+        return any(same_table(table, name) for table in self._tables())
+
+    def has_namespace(self, name: str) -> bool:
+        """Whether a table of the Backfill is in a namespace, or in one below it."""
+        return any(same_table(each, name) for table in self._tables() for each in _around(table))
+
+    def has_catalog(self, name: str) -> bool:
+        """Whether a table of the Backfill is in a catalog."""
+        return any(table.partition(".")[0] == name for table in self._tables())
+
+    def _tables(self) -> Iterator[str]:
+        settings = self._run.settings
+        yield from (source.table for source in settings.sources)
+        yield from (output.table for output in settings.outputs)
+
     def _problem(self, effect: Effect, what: str, place: str | None) -> Problem:
         return Problem(
             "",
@@ -69,6 +87,12 @@ class MainProgram:
             + (f" or list {place} in spec.ignoredQueries to leave it out;" if place else "")
             + f" or add {effect} to spec.allowedEffects to let it happen for real",
         )
+
+
+def _around(table: str) -> list[str]:
+    """The namespaces that a table is in, from the outermost one."""
+    parts = table.split(".")
+    return [".".join(parts[:length]) for length in range(2, len(parts))]
 
 
 class CheckedWriter(DataFrameWriter):
@@ -109,6 +133,7 @@ class _Checked:
         self._program = program
         self._table = table
         self._format: str | None = None
+        self._mode = ""
         self._options: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -126,6 +151,8 @@ class _Checked:
     def _note(self, name: str, args: tuple[Any, ...]) -> None:
         if name == "format":
             self._format = args[0].lower()
+        elif name == "mode":
+            self._mode = args[0].lower()
         elif name == "option":
             self._options[args[0].lower()] = args[1]
 
@@ -133,6 +160,8 @@ class _Checked:
         if name == "save" and self._format in NO_EFFECT:
             return True
         place, how = self._place(name, args), f"write.{name}"
+        if self._mode == "ignore" and place is not None and self._program.has_table(place):
+            return False  # nothing is written to a table that is there
         if self._table is not None:
             how = f"writeTo.{name}"
         elif name == "save" and self._format is not None:

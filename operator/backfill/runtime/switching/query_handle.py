@@ -1,9 +1,10 @@
-"""Queries as the application sees them: they are
-active until the run has ended, and end together.
+"""Queries as the application sees them: they are active until the run has ended, and end together;
+but those whose trigger ends them, or that the application stops, once they have read everything.
 """
 
 import logging
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
@@ -21,37 +22,47 @@ _log = logging.getLogger(__name__)
 
 class _UntilTheEnd(StreamingQuery):
     """A query as the application sees it. It is active until the run has ended, also after its
-    flush, because its open results are still counted.
+    flush, because its open results are still counted. One that ends by itself is active until it
+    has committed everything, so that the application goes on as in production.
     """
 
     _run: ProgramRun
+    _done: Callable[[], bool]
+    """Whether it has committed everything."""
+    ends: bool
+    """Whether it ends by itself: its trigger says so (``availableNow``, ``once``), or it was
+    stopped.
+    """
 
     @property
     def isActive(self) -> bool:
-        """Whether the run is in progress."""
-        return not self._run.over.is_set()
+        """Whether the run is in progress and the query has not ended by itself."""
+        return not self._run.over.is_set() and not (self.ends and self._done())
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:
-        """Waits for the end of the run, or for ``timeout`` seconds.
+        """Waits until the query has ended by itself, for the end of the run, or for ``timeout``
+        seconds.
 
         Raises the error that made it fail.
         """
-        over = self._run.wait(timeout)
+        run = self._run
+        over = run.wait_for(self._done, timeout) if self.ends else run.wait(timeout)
         return None if timeout is None else over
 
     def processAllAvailable(self) -> None:
-        """Waits for the end of the run, since the available data is the whole plan."""
-        self._run.wait()
+        """Waits until the query has committed the whole plan, which is the available data."""
+        self._run.wait_for(self._done)
 
     def stop(self) -> None:
-        """Waits for the end of the run, so that an application that stops a query after some time
-        does not cut its history short.
+        """Waits until the query has committed the whole plan, so that an application that stops it
+        after some time does not cut its history short.
 
         In another thread than the main one it does nothing, because the run may wait for that
         thread.
         """
         if threading.current_thread() is threading.main_thread():
-            self._run.wait()
+            self.ends = True
+            self._run.wait_for(self._done)
         else:
             _log.info("stop() of a query is deferred until all input is read")
 
@@ -59,9 +70,9 @@ class _UntilTheEnd(StreamingQuery):
 class SwitchedQuery(_UntilTheEnd):
     """A streaming query as the application sees it."""
 
-    def __init__(self, jsq: JavaObject, run: ProgramRun):
+    def __init__(self, jsq: JavaObject, run: ProgramRun, done: Callable[[], bool], *, ends: bool):
         super().__init__(jsq)
-        self._run = run
+        self._run, self._done, self.ends = run, done, ends
 
     def start_again(self, writer: DataStreamWriter) -> StreamingQuery:
         """Starts a query that has failed once more, from its checkpoint, and shows that one from
@@ -123,15 +134,17 @@ class _WithoutStream(StreamingQuery):
 
 
 class LeftOutQuery(_WithoutStream):
-    """A query that is not run. For the application it is a query without data, which ends with the
-    run or when it is stopped.
+    """A query that is not run. For the application it is a query without data, which ends by its
+    trigger, with the run, or when it is stopped.
     """
 
     _message = "Left out of the backfill"
 
-    def __init__(self, name: str | None, run: ProgramRun):
+    def __init__(self, name: str | None, run: ProgramRun, *, ends: bool):
         super().__init__(name, run)
         self._stopped = threading.Event()
+        if ends:
+            self._stopped.set()
 
     @property
     def isActive(self) -> bool:
@@ -159,6 +172,10 @@ class BatchQuery(_UntilTheEnd, _WithoutStream):
 
     _message = "Run as batch jobs"
 
+    def __init__(self, name: str | None, run: ProgramRun, done: Callable[[], bool], *, ends: bool):
+        super().__init__(name, run)
+        self._done, self.ends = done, ends
+
 
 class SwitchedQueryManager(StreamingQueryManager):
     """``spark.streams``, with the queries as the application sees them."""
@@ -179,9 +196,18 @@ class SwitchedQueryManager(StreamingQueryManager):
         return next((query for query in self._run.views if query.id == id), None)
 
     def awaitAnyTermination(self, timeout: int | None = None) -> bool | None:
-        """Waits for the end of the run, since all its queries end together.
+        """Waits for the end of the run, since its queries end together, or until one has ended by
+        itself. Returns at once where all have.
 
         Raises the error that made it fail.
         """
-        over = self._run.wait(timeout)
+        run, active = self._run, self.active
+        ending = [query for query in active if getattr(query, "ends", False)]
+        all_ended = bool(run.views) and not active
+        if not run.over.is_set() and (ending or all_ended):
+            over = run.wait_for(
+                lambda: all_ended or not all(query.isActive for query in ending), timeout
+            )
+        else:
+            over = run.wait(timeout)
         return None if timeout is None else over

@@ -1,11 +1,12 @@
 """What a function of ``foreachBatch`` does besides writing DataFrames, as far as this process can
 see it: it is refused at the call, unless the Backfill allows it.
 
-Seen are connections and processes of Python code in the driver, direct use of Spark's JVM, and what
-runs on executors only for its effects; :mod:`backfill.runtime.switching.sql_statements` sees SQL
-statements. Not seen are connections that were open before, connections of libraries that are not
-written in Python or that have threads of their own from before, files, and whatever functions do on
-executors that give rows.
+Seen are connections and processes of Python code in the driver, connections of some clients that
+are not written in Python (:mod:`backfill.runtime.switching.native_clients`), use of Spark's JVM,
+and what runs on executors only for its effects;
+:mod:`backfill.runtime.switching.sql_statements` sees SQL statements. Not seen are connections that
+were open before, those of other libraries that are not written in Python or that have threads of
+their own from before, files, and whatever functions do on executors that give rows.
 """
 
 import functools
@@ -14,20 +15,23 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from concurrent.futures.thread import _worker
+from contextlib import nullcontext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from pyspark import RDD, SparkContext
 from pyspark.sql import SparkSession
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from backfill.api.spec import Effect
+from backfill.runtime.spark_versions import ClassicDataFrame
 from backfill.runtime.switching.batch_function import (
     BatchInProgress,
     batch_in_progress,
     not_the_function,
     within,
 )
+from backfill.runtime.switching.native_clients import check_clients
+from backfill.runtime.switching.program_lines import library_call
 
 _EVENTS: dict[str, tuple[Effect, str]] = {
     "socket.connect": ("Connections", "connects to {}"),
@@ -45,6 +49,8 @@ _SUBJECT = {"socket.connect": 1, "socket.sendto": 1, "socket.sendmsg": 1}
 """Which argument of an event says what it is about, if not the first."""
 _SPARK = {"pyspark", "py4j"}
 _OWN = {"backfill", *_SPARK}
+_ROOTS = {"_jvm", "_gateway"}
+"""Attributes that have all packages of the JVM."""
 _ONLY_EFFECTS = (
     "foreach",
     "foreachPartition",
@@ -69,11 +75,12 @@ def install_effects() -> None:
             return
         _installed = True
         sys.addaudithook(_audit)
+        check_clients(lambda: check("Connections", f"connects to a database{library_call()}"))
         start = _checked(BaseProcess.start, "Processes", "starts a process")  # few have an event
         BaseProcess.start = start  # type: ignore[method-assign]
         _inherit_the_batch()
         for name in _ONLY_EFFECTS:
-            what = f"runs {name} on executors"
+            what = f"runs code on executors ({name})"
             setattr(RDD, name, _checked(getattr(RDD, name), "ForeachPartition", what))
         for owner, names in {
             SparkSession: ("_jvm", "_jsparkSession"),
@@ -93,7 +100,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
         return
     effect, what = found
     subject = arguments[_SUBJECT.get(event, 0) : _SUBJECT.get(event, 0) + 1]
-    check(effect, what.format(*map(_named, subject)))
+    check(effect, what.format(*map(_named, subject)) + library_call())
 
 
 def _named(subject: Any) -> str:
@@ -133,11 +140,11 @@ def _guarded(owner: type, name: str) -> property:
     """An attribute of instances that PySpark itself uses and that leads to Spark's JVM."""
 
     def get(self: Any) -> Any:
-        _check_jvm(name)
         try:
-            return self.__dict__[name]
+            found = self.__dict__[name]
         except KeyError:
             raise AttributeError(name) from None
+        return _JvmPart((name,), lambda: found) if _is_for_the_function() else found
 
     def put(self: Any, value: Any) -> None:
         self.__dict__[name] = value
@@ -150,16 +157,44 @@ def _guard_context() -> None:
     guarded = {"_jvm", "_jsc", "_gateway"}
 
     def get(self: SparkContext, name: str) -> Any:
-        if name in guarded:
-            _check_jvm(name)
+        if name in guarded and _is_for_the_function():
+            return _JvmPart((name,), lambda: original(self, name))
         return original(self, name)
 
     SparkContext.__getattribute__ = get  # type: ignore[assignment,method-assign]
 
 
-def _check_jvm(name: str) -> None:
-    if batch_in_progress() is not None and _caller(3) not in _OWN:
-        check("Jvm", f"uses Spark's JVM directly ({name})")
+def _is_for_the_function() -> bool:
+    """Whether code of a batch's function, or a library that it calls, has asked for an attribute
+    that leads to Spark's JVM, which it may not use.
+    """
+    batch = batch_in_progress()
+    return batch is not None and _caller(3) not in _OWN and not batch.allows("Jvm")
+
+
+class _JvmPart:
+    """Something in Spark's JVM, by its names, such as a package, a class or an object: to have it
+    does nothing; it is refused where it is called, so that the message can name what is called.
+    """
+
+    def __init__(self, names: tuple[str, ...], find: Callable[[], Any]):
+        self.__names = names
+        self.__find = find
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "Java":  # as Py4J asks of what it gives to the JVM
+            self.__check("uses")
+            return getattr(self.__find(), name)
+        return _JvmPart((*self.__names, name), lambda: getattr(self.__find(), name))
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.__check("calls")
+        return self.__find()(*arguments)
+
+    def __check(self, does: str) -> None:
+        names = self.__names
+        known = names[1 + (names[:2] == ("_gateway", "jvm")) :] if names[0] in _ROOTS else names
+        check("Jvm", f"{does} {'.'.join(known or names)} in Spark's JVM{library_call()}")
 
 
 def _inherit_the_batch() -> None:
@@ -208,7 +243,7 @@ def _part_of(
 
     def part(*args: Any, **kwargs: Any) -> Any:
         try:
-            with within(batch):
+            with within(batch), nullcontext() if batch is None else batch.part():
                 return call(*args, **kwargs)
         finally:
             if end is not None:

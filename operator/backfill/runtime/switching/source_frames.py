@@ -1,14 +1,14 @@
 """The streaming DataFrames of the sources, made once for each session."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from backfill.runtime.batch.spark_compatibility import try_early
+from backfill.runtime.catalyst import quoted, selected
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.source.data_source import source_frame
+from backfill.runtime.source.source_frame import source_frame
 from backfill.runtime.source.warm_up import warm_up
 from backfill.runtime.switching.kafka_rows import kafka_frame
 
@@ -31,15 +31,16 @@ class SourceFrames:
         """The rows of a source, as in its table."""
         return self._fresh(spark, source_frame, source)
 
-    def kafka(self, spark: SparkSession, source: str) -> DataFrame:
-        """The rows of a source, as Spark reads them from Kafka."""
-        return self._fresh(spark, kafka_frame, source)
+    def kafka(self, spark: SparkSession, source: str, *, headers: bool) -> DataFrame:
+        """The rows of a source, as Spark reads them from Kafka: with headers if asked for."""
+        return self._fresh(spark, kafka_frame, source, () if headers else ("headers",))
 
-    def _fresh(self, spark: SparkSession, make: _Make, source: str) -> DataFrame:
+    def _fresh(
+        self, spark: SparkSession, make: _Make, source: str, without: Container[str] = ()
+    ) -> DataFrame:
         frame = self._shared(spark, make, source)
-        return frame.select(
-            [F.col(f"`{name.replace('`', '``')}`").alias(name) for name in frame.columns]
-        )
+        names = [quoted(name) for name in frame.columns if name not in without]
+        return selected(frame, [f"{name} AS {name}" for name in names])
 
     def _shared(self, spark: SparkSession, make: _Make, source: str) -> DataFrame:
         with self._lock:  # programs may read in several threads
@@ -48,7 +49,7 @@ class SourceFrames:
                     return frame
             first, streams = not self._made, self._settings.execution == "Streaming"
             if first:
-                warm_up(spark, streams=streams)
+                warm_up(spark)
             frame = make(spark, self._settings, source)
             if first and not streams and self._settings.hand_off is None:
                 try_early(spark)

@@ -6,9 +6,11 @@ else writes or defines something is refused, unless the Backfill allows it.
 
 import functools
 import inspect
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from py4j.java_gateway import JavaObject
@@ -18,6 +20,7 @@ from pyspark.sql.catalog import Catalog
 from pyspark.sql.sql_formatter import SQLStringFormatter
 
 from backfill.runtime.catalyst import (
+    elements,
     frame_of,
     is_any_of,
     kind_of,
@@ -25,6 +28,7 @@ from backfill.runtime.catalyst import (
     with_name,
     with_values,
 )
+from backfill.runtime.spark_versions import STATEMENTS
 from backfill.runtime.switching.batch_function import (
     BatchInProgress,
     batch_beside,
@@ -52,7 +56,7 @@ _OF_CATALOGS = (
 )
 """Methods of ``spark.catalog`` that do what statements do."""
 _PLANS = "org.apache.spark.sql.catalyst.plans.logical"
-_STATEMENTS = (f"{_PLANS}.Command", f"{_PLANS}.ParsedStatement", f"{_PLANS}.CompoundPlanStatement")
+_STATEMENTS = tuple(f"{_PLANS}.{name}" for name in STATEMENTS)
 _NO_COMMANDS = {"Call", "InsertIntoDir", "UnresolvedExecuteImmediate"}
 """Statements that are none of these classes: calls of procedures, ``INSERT OVERWRITE DIRECTORY``,
 and what is in a text that is only known when it runs.
@@ -87,6 +91,7 @@ _OF_SESSION = {
 }
 """Statements that concern only the session, or the application."""
 
+_log = logging.getLogger(__name__)
 _installing = threading.Lock()
 _program: MainProgram | None = None
 """The program that this process runs."""
@@ -99,8 +104,14 @@ def watch_statements(program: MainProgram) -> None:
         first, _program = _program is None, program
         if first:
             SparkSession.sql = _sql(SparkSession.sql)  # type: ignore[method-assign]
-            for name in _OF_CATALOGS:
+            for name in filter(partial(hasattr, Catalog), _OF_CATALOGS):
                 setattr(Catalog, name, _of_catalog(getattr(Catalog, name), name))
+            for name in ("setCurrentCatalog", "setCurrentDatabase"):
+                setattr(Catalog, name, _entering(getattr(Catalog, name)))
+            Catalog.tableExists = _table_exists(Catalog.tableExists)  # type: ignore[method-assign]
+            Catalog.databaseExists = _database_exists(  # type: ignore[method-assign]
+                Catalog.databaseExists
+            )
 
 
 def _sql(original: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
@@ -113,13 +124,20 @@ def _sql(original: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
         given = signature.bind(self, *args, **kwargs).arguments
         values = given.get("args")
         if batch is None and beside is None:
-            if _may_run(self, given["sqlQuery"], given.get("kwargs", {})):
+            if not _may_run(self, given["sqlQuery"], given.get("kwargs", {})):
+                return _nothing_written(self)
+            try:
                 return original(self, *args, **kwargs)
-            return _nothing_written(self)
+            except Exception:
+                if _enters_what_is_there(self, given["sqlQuery"]):
+                    return _nothing_written(self)
+                raise
         with within(batch), _formatted(self, given["sqlQuery"], given.get("kwargs", {})) as text:
             with not_the_function():
                 plan = self._jsparkSession.sessionState().sqlParser().parsePlan(text)
                 kind = _effect(self, plan)
+                if kind is not None and _is_there(plan):
+                    return _nothing_written(self)
             if kind is not None and beside is not None:
                 _refuse_beside(beside, plan, self, kind)
             elif kind is not None and (rows := _redirected(self, plan, values)) is not None:
@@ -169,7 +187,8 @@ def _nothing_written(spark: SparkSession) -> DataFrame:
 
 
 def _may_run(spark: SparkSession, text: str, values: Mapping[str, Any]) -> bool:
-    """Whether a statement outside of functions may be run; False if it is left out.
+    """Whether a statement outside of functions may be run; False if it is left out, or creates
+    what is there.
 
     Raises:
         UnsupportedProgram: it writes or defines something, and the Backfill does not allow that.
@@ -182,6 +201,8 @@ def _may_run(spark: SparkSession, text: str, values: Mapping[str, Any]) -> bool:
     except ParseException:  # Spark will say so
         return True
     kind = _effect(spark, plan)
+    if kind is not None and _is_there(plan):
+        return False
     if kind is None or _only_if_missing(spark, plan):
         return True
     statement = statement_of(plan, spark)
@@ -248,6 +269,65 @@ def _only_if_missing(spark: SparkSession, plan: JavaObject) -> bool:
     return False
 
 
+def _is_there(plan: JavaObject) -> bool:
+    """Whether a statement creates a table or a namespace unless there is one, and it is that of a
+    source or an output. Spark may not know the catalog, which is the backfill's.
+    """
+    if _program is None:
+        return False
+    match kind_of(plan):
+        case "CreateTable" | "CreateTableAsSelect" if plan.ignoreIfExists():
+            name = plan.name()
+            return kind_of(name) == "UnresolvedIdentifier" and _program.has_table(
+                _dotted(name.nameParts())
+            )
+        case "CreateNamespace" if plan.ifNotExists():
+            name = plan.name()
+            return kind_of(name) == "UnresolvedNamespace" and _program.has_namespace(
+                _dotted(name.multipartIdentifier())
+            )
+    return False
+
+
+def _enters_what_is_there(spark: SparkSession, text: str) -> bool:
+    """Whether a statement that has failed enters (``USE``) a catalog or a namespace of the
+    Backfill's tables, which Spark need not know.
+    """
+    try:
+        plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    except ParseException:
+        return False
+    match kind_of(plan):
+        case "SetCatalogAndNamespace" if kind_of(plan.child()) == "UnresolvedNamespace":
+            return _is_of_backfill(_dotted(plan.child().multipartIdentifier()))
+        case "SetNamespaceCommand":
+            return _is_of_backfill(_dotted(plan.namespace()))
+    return False
+
+
+def _is_of_backfill(name: str) -> bool:
+    found = _program is not None and (_program.has_catalog(name) or _program.has_namespace(name))
+    if found:
+        _log.info("the application stays where it is, because Spark does not know %s", name)
+    return found
+
+
+def _entering(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def enter(self: Catalog, name: str) -> None:
+        try:
+            original(self, name)
+        except Exception:
+            if not _is_of_backfill(name):
+                raise
+
+    return enter
+
+
+def _dotted(name: JavaObject) -> str:
+    return ".".join(map(str, elements(name)))
+
+
 def _is_temporary(spark: SparkSession, node: JavaObject, kind: str) -> bool:
     """Whether a statement defines or drops a view or function of the session."""
     match kind:
@@ -287,3 +367,26 @@ def _of_catalog(original: Callable[..., Any], name: str) -> Callable[..., Any]:
         return original(self, *args, **kwargs)
 
     return method
+
+
+def _table_exists(original: Callable[..., bool]) -> Callable[..., bool]:
+    @functools.wraps(original)
+    def exists(
+        self: Catalog,
+        tableName: str,  # noqa: N803 - Spark's interface
+        dbName: str | None = None,  # noqa: N803
+    ) -> bool:
+        name = tableName if dbName is None else f"{dbName}.{tableName}"
+        known = _program is not None and _program.has_table(name)
+        return known or original(self, tableName, dbName)
+
+    return exists
+
+
+def _database_exists(original: Callable[..., bool]) -> Callable[..., bool]:
+    @functools.wraps(original)
+    def exists(self: Catalog, dbName: str) -> bool:  # noqa: N803 - Spark's interface
+        known = _program is not None and _program.has_namespace(dbName)
+        return known or original(self, dbName)
+
+    return exists

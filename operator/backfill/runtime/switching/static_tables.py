@@ -15,7 +15,7 @@ from backfill.planning.plan import StaticInput, read_header
 from backfill.runtime.batch.split_frames import arrow_frame
 from backfill.runtime.batch.table_files import whole_table
 from backfill.runtime.queries.run_state import Run
-from backfill.runtime.source.data_source import source_schema
+from backfill.runtime.source.source_frame import source_schema
 from backfill.runtime.source.task_packing import pack_by_bytes
 from backfill.runtime.switching.batch_function import not_the_function
 from backfill.runtime.switching.stream_matching import static_table

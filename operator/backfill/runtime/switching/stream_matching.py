@@ -3,8 +3,9 @@
 Does not use Spark.
 """
 
+import json
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from backfill.api.errors import Problem, UnsupportedProgram
@@ -12,18 +13,20 @@ from backfill.api.output import Output
 from backfill.api.source import Source
 from backfill.api.spec import Execution
 from backfill.runtime.named_sources import NAMED_FORMAT
+from backfill.runtime.queries.run_state import OutputWrites
 
 WHY_A_STREAM = "its function (foreachBatch) is called with the rows of one micro-batch at a time"
 """Why a query with a function is not run by spans: their rows are those of many steps."""
+_SAYS_NOTHING = re.compile(r"[._]?(checkpoint|ckpt|chk|cp)s?", re.IGNORECASE)
+_MAY_CHANGE = re.compile(r"^tmp\w{8}$|[0-9a-f]{8}|\d{4}-\d\d")
+"""Names of temporary directories, random numbers and times."""
+_LONGEST_PLACE = 100
 _PARTITIONS = re.compile(r"(/[^/=]+=[^/]*)+/?$")
 FILE_FORMATS = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
 """Formats that Spark's file sink writes."""
 _KEEP_NOTHING = ("console", "memory", "noop")
 """Formats that keep nothing."""
-_KAFKA_CHOICES = {
-    "subscribepattern": "uses subscribePattern, so it is unknown which topics it reads",
-    "assign": "reads assigned partitions",
-}
+_PATTERN = "subscribepattern"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,12 @@ class Target:
     output_mode: str = "append"
     ends: bool = False
     """Whether its trigger ends it when it has read what is there (``availableNow``, ``once``)."""
-    row_writer: bool = False
-    """Whether the application writes each row with code of its own (``foreach``)."""
+    row_writer: str = ""
+    """The call of ``foreach``, where the application writes each row with code of its own; empty if
+    it does not.
+    """
+    by_checkpoint: str | None = None
+    """What tells a query with a function from others, if it has no name."""
     named_format: str | None = None
     """Format in production of a query that was started by an output's name."""
     to_table: bool = False
@@ -67,7 +74,7 @@ class Target:
     def identities(self) -> set[str]:
         """Identities of a query: its name, or else its destinations."""
         return (
-            {self.query_name}
+            {name for name in (self.query_name, self.by_checkpoint) if name}
             if self.query_name
             else {place for place in (self.topic, self.table) if place}
         )
@@ -81,72 +88,111 @@ class Target:
 
 
 def subscribed_topics(options: Mapping[str, str]) -> list[str]:
-    """The topics of a Kafka reader, in its order.
+    """The topics that a Kafka reader names, in its order.
 
     ``options`` are those of the reader, with names in lower case.
 
     Raises:
-        UnsupportedProgram: the subscription is not a list of topics, or headers are requested.
+        UnsupportedProgram: it names none.
     """
-    topics, problems = _subscription(options)
-    if problems:
-        raise UnsupportedProgram(problems)
-    return topics
+    listed = (topic.strip() for topic in options.get("subscribe", "").split(","))
+    # Kafka reads one that is listed twice once
+    topics = list(dict.fromkeys(filter(None, listed))) or list(assigned_partitions(options))
+    if topics:
+        return topics
+    what = (
+        f"subscribes to a pattern ({options[_PATTERN]}), which does not say which topics there are"
+        if _PATTERN in options
+        else "has no option subscribe, subscribePattern or assign"
+    )
+    raise UnsupportedProgram(
+        Problem("", f"readStream of format kafka {what}", "subscribe to topics by name")
+    )
 
 
-def kafka_sources(options: Mapping[str, str], sources: Sequence[Source]) -> list[Source]:
-    """The sources that replace the topics of a Kafka reader, in the order of its topics.
+def assigned_partitions(options: Mapping[str, str]) -> dict[str, list[int]]:
+    """By topic, the partitions that a Kafka reader is assigned; empty where it subscribes.
 
     ``options`` are those of the reader, with names in lower case.
 
     Raises:
-        UnsupportedProgram: the subscription is not a list of topics that sources replace, or
-            headers are requested.
+        UnsupportedProgram: they are not written as Spark reads them.
     """
-    topics, problems = _subscription(options)
-    replaced = {
-        topic: [source for source in sources if source.live and source.live.kafka.topic == topic]
-        for topic in topics
-    }
-    problems += [
+    written = options.get("assign")
+    if written is None:
+        return {}
+    try:
+        return {
+            str(topic): [int(each) for each in partitions]
+            for topic, partitions in json.loads(written).items()
+        }
+    except (ValueError, TypeError, AttributeError):
+        raise UnsupportedProgram(
+            Problem(
+                "",
+                f"readStream of format kafka sets assign to {written}",
+                'write it as JSON, such as {"topic": [0, 1]}',
+            )
+        ) from None
+
+
+def includes_headers(options: Mapping[str, str]) -> bool:
+    """Whether a Kafka reader asks for the column ``headers``. ``options`` are those of the reader,
+    with names in lower case.
+    """
+    return options.get("includeheaders", "false").lower() == "true"
+
+
+def kafka_sources(
+    options: Mapping[str, str],
+    sources: Sequence[Source],
+    matches: Callable[[str, str], bool],
+) -> list[Source]:
+    """The sources that replace the topics of a Kafka reader, in the order of its topics, or for a
+    pattern in their own.
+
+    Args:
+        options: those of the reader, with names in lower case.
+        sources: all sources.
+        matches: whether a pattern, the first argument, is one for a topic.
+
+    Raises:
+        UnsupportedProgram: it does not say which topics it reads, no source replaces one, or a
+            source does not say in which partition its rows were.
+    """
+    pattern, by_topic = options.get(_PATTERN), {source.topic: source for source in sources}
+    by_topic |= {source.topic: source for source in sources if source.live.kafka.topic}
+    if pattern is not None:
+        found = [source for topic, source in by_topic.items() if matches(pattern, topic)]
+        if not found:
+            message = f"no source replaces a Kafka topic that matches the pattern {pattern}"
+            fix = "add a source with live.kafka.topic for each topic that it matches"
+            raise UnsupportedProgram(Problem("spec.sources", message, fix))
+        return found
+    topics = subscribed_topics(options)
+    problems = [
         Problem(
             "spec.sources",
             f"no source replaces the Kafka topic {topic}",
             f"add a source with live.kafka.topic: {topic}",
         )
-        for topic, found in replaced.items()
-        if not found
+        for topic in topics
+        if topic not in by_topic
     ]
+    for topic in assigned_partitions(options):
+        source = by_topic.get(topic)
+        if source is not None and source.kafka.partition_column is None:
+            problems.append(
+                Problem(
+                    f"spec.sources[{sources.index(source)}].kafka.partitionColumn",
+                    f"the application is assigned partitions of the topic {topic}, but source"
+                    f" {source.name} does not specify which column contains the partition",
+                    "set it, or subscribe to the topic if these are all its partitions",
+                )
+            )
     if problems:
         raise UnsupportedProgram(problems)
-    return [source for found in replaced.values() for source in found]
-
-
-def _subscription(options: Mapping[str, str]) -> tuple[list[str], list[Problem]]:
-    problems = [
-        Problem("", f"readStream of format kafka {what}", "subscribe to topics by name")
-        for option, what in _KAFKA_CHOICES.items()
-        if option in options
-    ]
-    if options.get("includeheaders", "false").lower() == "true":
-        problems.append(
-            Problem(
-                "",
-                "readStream of format kafka sets includeHeaders",
-                "remove it: history has no headers",
-            )
-        )
-    listed = (topic.strip() for topic in options.get("subscribe", "").split(","))
-    topics = list(dict.fromkeys(filter(None, listed)))  # Kafka reads one that is listed twice once
-    if not topics and not problems:
-        problems.append(
-            Problem(
-                "",
-                "readStream of format kafka has no option subscribe",
-                "subscribe to topics by name",
-            )
-        )
-    return topics, problems
+    return [by_topic[topic] for topic in topics]
 
 
 def table_source(table: str, sources: Sequence[Source]) -> Source:
@@ -199,14 +245,13 @@ def check_same_topic(options: Mapping[str, str], source: Source) -> None:
     Raises:
         UnsupportedProgram: it has another one.
     """
-    topic = source.live.kafka.topic if source.live else None
-    read = options.get("subscribe", topic)
-    if read != topic:
+    read = options.get("subscribe", source.topic)
+    if read != source.topic:
         raise UnsupportedProgram(
             Problem(
                 "spec.sources",
                 f"the program reads source {source.name} from the topic {read}, but"
-                f" live.kafka.topic is {topic}",
+                f" live.kafka.topic is {source.topic}",
                 "set the same topic in both; the application continues from it",
             )
         )
@@ -290,27 +335,24 @@ def reason_to_leave_out(
     return None
 
 
-def match_output(target: Target, outputs: Sequence[Output], taken: Mapping[str, str]) -> Output:
+def match_output(target: Target, outputs: Sequence[Output], written: Container[str]) -> Output:
     """The output that a query of the application writes.
 
     It is, in this order: the output with the query's name; unless the query was started by an
     output's name, the output with the query's table; the output whose name is the topic or path, or
-    its last part, or the table if that is named without a namespace; the only output that no other
-    query writes. ``taken`` has the queries of outputs that are already written.
+    its last part, or the table if that is named without a namespace; the only output that is not
+    ``written`` by another query.
 
     Raises:
-        UnsupportedProgram: there is no such output, another query writes it, or the way it is
-            written cannot be redirected.
+        UnsupportedProgram: there is no such output, or the way it is written cannot be redirected.
     """
     problems = _unsupported(target)
-    free = [output for output in outputs if output.name not in taken]
+    free = [output for output in outputs if output.name not in written]
     found = _named(target, outputs) or (free[0] if len(free) == 1 and not target.by_name else None)
     if found is None:
         problems.append(
             _no_such_output(target, outputs) if target.by_name else _unmatched(target, free)
         )
-    elif found not in free:
-        problems.append(_taken(target, found, taken[found.name]))
     if problems or found is None:
         raise UnsupportedProgram(problems)
     return found
@@ -339,18 +381,50 @@ def _no_such_output(target: Target, outputs: Sequence[Output]) -> Problem:
     )
 
 
-def _taken(target: Target, output: Output, other: str) -> Problem:
+def check_shared(target: Target, output: Output, other: str, writes: OutputWrites) -> None:
+    """Checks that a query can write an output as an ``other`` one does.
+
+    Raises:
+        UnsupportedProgram: one of them changes rows, or they write different places or in different
+            ways.
+    """
+    place = place_of(target, output)
+    if writes.place is not None and not same_place(writes.place, place):
+        why = f"they write different places, {writes.place} and {place}"
+        fix = "add an output for each, with its table, or list one in spec.ignoredQueries"
+    elif target.output_mode.lower() != "append" or writes.holds not in (None, "Rows"):
+        why = "one of them updates or overwrites rows, so it is unknown whose rows replace which"
+        fix = (
+            "make both append (output mode append), or combine their rows in one query, or list one"
+            " of them in spec.ignoredQueries"
+        )
+    elif writes.records not in (None, target.format == "kafka"):
+        why = "one of them sends records to Kafka, and the other one does not"
+        fix = "add an output for each, with its table"
+    else:
+        return
     message = (
-        f"two queries write the output {output.name} ({output.table}):"
-        f" the query {other}, and {target}"
+        f"two queries write the output {output.name} ({output.table}): the query {other}, and"
+        f" {target}; {why}"
     )
-    fix = (
-        "a Backfill accepts one query per table: combine their rows in one query, or list one of"
-        " them in spec.ignoredQueries and run another Backfill for it, both with publish mode"
-        " Append; if the first is a side query, list it in spec.ignoredQueries, or set the"
-        " queryName of the other to the output's name"
-    )
-    return Problem("spec.outputs", message, fix)
+    raise UnsupportedProgram(Problem("spec.outputs", message, fix))
+
+
+def place_of(target: Target, output: Output) -> str:
+    """The place that a query writes: a table, topic or path or, where it names none, itself."""
+    place = target.topic or target.table or f"what {target} writes"
+    return output.table if may_have_table(place, (output,)) else place
+
+
+def name_of_query(target: Target, output: Output) -> str:
+    """The name of a query, which is the same in every attempt, in whichever order threads start the
+    queries: its own, unless that may be another in each attempt; else that of its output and of its
+    checkpoint.
+    """
+    given = target.query_name
+    if given is not None and not _MAY_CHANGE.search(given):
+        return given
+    return name_by_checkpoint(output.name, target.checkpoint)
 
 
 def _unmatched(target: Target, free: Sequence[Output]) -> Problem:
@@ -380,11 +454,10 @@ def check_same_cluster(
     one, other = (_servers(each) for each in (known, options))
     if one & other:
         return
-    topic = source.live.kafka.topic if source.live else source.name
     raise UnsupportedProgram(
         Problem(
             "spec.handOff",
-            f"the program reads topic {topic} from {', '.join(sorted(one))} and from"
+            f"the program reads topic {source.topic} from {', '.join(sorted(one))} and from"
             f" {', '.join(sorted(other))}, but history comes from one Kafka cluster",
             "read it from one cluster, and set the same kafka.bootstrap.servers for both readers",
         )
@@ -399,11 +472,43 @@ def _unsupported(target: Target) -> list[Problem]:
     if not target.row_writer:
         return []
     message = (
-        "foreach runs the application's own code for each row, whose effects cannot be isolated"
-        " from production"
+        f"{target.row_writer} runs the application's own code for each row, whose effects a"
+        " backfill cannot isolate from production"
     )
-    fix = "write with writeStream in append mode, or DataFrames within foreachBatch"
+    named = target.query_name and f"the query {target.query_name}"
+    fix = (
+        "write the rows with writeStream (toTable, format), or as DataFrames within foreachBatch;"
+        f" or list {named or 'the query, with a queryName,'} in spec.ignoredQueries to leave it out"
+    )
     return [Problem("", message, fix)]
+
+
+def name_of_function(function: object) -> str:
+    """What a query without a name is called by its function."""
+    name = str(getattr(function, "__name__", type(function).__name__))
+    return name if name.isidentifier() else "foreachBatch"
+
+
+def name_by_checkpoint(called: str, location: str | None) -> str:
+    """The name of a query without one, from what it is called by its function or its output, and
+    from its checkpoint. So it is the same in every attempt, in whichever order they are started.
+
+    Parts of the location that say nothing are passed over, and those that may be another in each
+    attempt.
+    """
+    parts = (location or "").rstrip("/").split("/")
+    while parts and _SAYS_NOTHING.fullmatch(parts[-1]):
+        parts.pop()
+    place = parts[-1][:_LONGEST_PLACE] if parts else ""
+    says_nothing = place in ("", called) or _MAY_CHANGE.search(place)
+    return called if says_nothing else f"{called}-{place}"
+
+
+def named_twice(name: str, others: Container[str]) -> Iterator[Problem]:
+    """The problem of a query whose name another query has."""
+    if name in others:
+        fix = "set a queryName for each, or checkpointLocations with different names"
+        yield Problem("", f"two queries are named {name}", fix)
 
 
 def check_function(name: str, others: Container[str], execution: Execution) -> None:
@@ -412,10 +517,7 @@ def check_function(name: str, others: Container[str], execution: Execution) -> N
     Raises:
         UnsupportedProgram: another query has its name, or it would have to be run by spans.
     """
-    problems = []
-    if name in others:
-        message = f"two queries are named {name}, one of which writes with foreachBatch"
-        problems.append(Problem("", message, "set a queryName for each"))
+    problems = list(named_twice(name, others))
     if execution == "Batch":
         message = f'"Batch" is not possible for the query {name}: {WHY_A_STREAM}'
         problems.append(Problem("spec.execution", message, "use Streaming or Auto"))

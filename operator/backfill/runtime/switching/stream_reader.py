@@ -2,31 +2,35 @@
 comes from history.
 """
 
-from collections.abc import Callable, Sequence
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
 from typing import Any, NoReturn, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.streaming.readwriter import DataStreamReader
+from pyspark.sql.types import DataType
 
 from backfill.api.errors import BadInput, Problem, UnsupportedProgram
 from backfill.api.source import Source
 from backfill.runtime import named_sources
+from backfill.runtime.catalyst import is_temporary_view, matches
 from backfill.runtime.queries.run_state import ProgramRun, Run
 from backfill.runtime.session_conf import in_session
-from backfill.runtime.source.data_source import SOURCE_FORMAT
+from backfill.runtime.source.record_columns import HEADERS_TYPE
 from backfill.runtime.switching.source_frames import SourceFrames
 from backfill.runtime.switching.stream_matching import (
+    assigned_partitions,
     check_same_cluster,
     check_same_topic,
+    includes_headers,
     kafka_sources,
     named_source,
     table_source,
 )
 
-RECORD_KINDS = {
+RECORD_KINDS: dict[str, str | DataType] = {
     "key": "binary",
     "value": "binary",
     "topic": "string",
@@ -36,6 +40,11 @@ RECORD_KINDS = {
     "timestampType": "int",
 }
 """The columns of Spark's Kafka source, with their types."""
+
+
+def record_kinds(options: Mapping[str, str]) -> dict[str, str | DataType]:
+    """The same for a reader with these options, whose names are in lower case."""
+    return RECORD_KINDS | ({"headers": HEADERS_TYPE} if includes_headers(options) else {})
 
 
 class ReplacedReader(DataStreamReader):
@@ -50,9 +59,7 @@ class ReplacedReader(DataStreamReader):
         self._source_options: dict[str, str] = {}
 
     def format(self, source: str) -> DataStreamReader:
-        """Keeps the format. Only the backfill's own source is read by Spark itself."""
-        if source == SOURCE_FORMAT:
-            return DataStreamReader(self._spark).format(source)
+        """Keeps the format."""
         self._source_format = source.lower()
         return self
 
@@ -91,7 +98,9 @@ class ReplacedReader(DataStreamReader):
             raise self._run.refuse(error) from None
 
     def table(self, tableName: str) -> DataFrame:
-        """The frame of the source for the table."""
+        """The frame of the source for the table, or that of a temporary view."""
+        if is_temporary_view(self._spark, tableName):
+            return super().table(tableName)
         return self.format("iceberg").load(tableName)
 
     def json(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -165,27 +174,39 @@ class SwitchedReader(ReplacedReader):
         """
         settings = self._run.settings
         try:
-            sources = kafka_sources(self._source_options, settings.sources)
+            sources = kafka_sources(
+                self._source_options, settings.sources, partial(matches, self._spark)
+            )
             self._go_on_with(sources)
             return self._kafka(sources)
         except UnsupportedProgram as error:
             if not settings.ignored_queries:
                 raise
             self._run.unreplaced.extend(error.problems)
-            return unread_topic(self._spark)
+            return unread_topic(self._spark, record_kinds(self._source_options))
 
     def _go_on_with(self, sources: Sequence[Source]) -> None:
         """Keeps how the program reads Kafka, where its queries continue with live traffic."""
         if self._run.settings.hand_off is None or not self._reads_kafka:
             return
         if len(sources) > 1:
-            topics = ", ".join(each.live.kafka.topic for each in sources if each.live)
+            topics = ", ".join(each.topic for each in sources)
             raise UnsupportedProgram(
                 Problem(
                     "spec.handOff",
                     f"one readStream subscribes to several topics ({topics}), so the state of its"
                     " query cannot be handed over: each topic is a source of history",
                     "read each topic with a readStream of its own, and union them",
+                )
+            )
+        by_name = "subscribe" in self._source_options
+        if not by_name and self._source_format == "kafka":
+            raise UnsupportedProgram(
+                Problem(
+                    "spec.handOff",
+                    "a readStream of format kafka sets subscribePattern or assign, so the topic and"
+                    " partitions with which its query continues may be others than history has",
+                    "subscribe to the topic by name",
                 )
             )
         known = self._run.kafka_options.setdefault(sources[0].name, dict(self._source_options))
@@ -199,9 +220,16 @@ class SwitchedReader(ReplacedReader):
         return self._frames.rows(self._spark, source)
 
     def _kafka(self, sources: Sequence[Source]) -> DataFrame:
-        return reduce(
-            DataFrame.union, [self._frames.kafka(self._spark, source.name) for source in sources]
-        )
+        headers = includes_headers(self._source_options)
+        assigned = assigned_partitions(self._source_options)
+        frames = []
+        for source in sources:
+            frame = self._frames.kafka(self._spark, source.name, headers=headers)
+            partitions = assigned.get(source.topic)
+            if partitions is not None:
+                frame = frame.where(F.col("partition").isin(partitions))
+            frames.append(frame)
+        return reduce(DataFrame.union, frames)
 
 
 class Tables(Protocol):
@@ -272,14 +300,12 @@ class SwitchedBatchReader(DataFrameReader):
         return self._static.by_spark(written, by_spark) if found is None else found
 
 
-def unread_topic(spark: SparkSession) -> DataFrame:
+def unread_topic(spark: SparkSession, kinds: Mapping[str, str | DataType]) -> DataFrame:
     """A stream with the columns of Spark's Kafka source that is never read, so that queries that
     are not run can be defined on it.
     """
     records = DataStreamReader(spark).format("rate").load()
-    return records.select(
-        [F.lit(None).cast(kind).alias(name) for name, kind in RECORD_KINDS.items()]
-    )
+    return records.select([F.lit(None).cast(kind).alias(name) for name, kind in kinds.items()])
 
 
 def not_switched(format: str | None) -> UnsupportedProgram:

@@ -15,12 +15,13 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from backfill.api.errors import BadInput, UnsupportedProgram
 from backfill.api.output import Output
 from backfill.iceberg.open_tables import Catalogs
+from backfill.outputs.staging import Holds, Part
 from backfill.planning.plan import PlanHeader, read_header
 from backfill.planning.workspace import Workspace
-from backfill.runtime.batch.batch_or_stream import Choice, choose
+from backfill.runtime.batch.batch_or_stream import Choice, choose, stream_traits
 from backfill.runtime.batch.prepare_query import SpanOutput, prepare_spans
 from backfill.runtime.batch.time_reach import Bounded
-from backfill.runtime.changes.micro_batches import redirect_changes
+from backfill.runtime.changes.micro_batches import redirect
 from backfill.runtime.hand_off.hand_over import check_query
 from backfill.runtime.hand_off.repeated_records import sources_read_twice
 from backfill.runtime.queries.clock_dependence import comparison_with_clock
@@ -37,13 +38,20 @@ from backfill.runtime.queries.run_state import (
     StartedQuery,
     identity,
 )
+from backfill.runtime.queries.step_gate import StepGate
 from backfill.runtime.queries.tracker import Traits
 from backfill.runtime.session_conf import in_session
-from backfill.runtime.sink import redirect, sink_settings
-from backfill.runtime.source.used_columns import add_used_columns, used_columns_path
+from backfill.runtime.sink import SinkWriter, sink_settings
+from backfill.runtime.spark_versions import properties
 from backfill.runtime.switching.batch_function import BatchFunction
+from backfill.runtime.switching.field_spellings import field_spellings
 from backfill.runtime.switching.kafka_records import record_rows
-from backfill.runtime.switching.kafka_rows import missing_record_columns
+from backfill.runtime.switching.kafka_rows import (
+    as_decoded,
+    missing_record_columns,
+    records_of_query,
+)
+from backfill.runtime.switching.program_lines import program_line
 from backfill.runtime.switching.query_handle import BatchQuery, LeftOutQuery, SwitchedQuery
 from backfill.runtime.switching.side_effects import install_effects
 from backfill.runtime.switching.sql_statements import SPARK_CATALOG
@@ -53,11 +61,20 @@ from backfill.runtime.switching.stream_matching import (
     WHY_A_STREAM,
     Target,
     check_function,
+    check_shared,
     match_output,
+    name_by_checkpoint,
+    name_of_function,
+    name_of_query,
+    named_twice,
+    place_of,
     reason_to_leave_out,
 )
 
 _log = logging.getLogger(__name__)
+
+_HOLDS: dict[str, Holds] = {"update": "Changes", "complete": "Result"}
+"""What the rows of a query are in other output modes than append."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +99,8 @@ class CapturedFunction:
     """A query of the application that is to be started, and whose batches a function writes."""
 
     name: str
+    called: str
+    """Its name, or without one what it is called by its function."""
     function: Callable[[DataFrame, int], None]
     output_mode: str
     sources: Set[str]
@@ -147,7 +166,7 @@ class ReplacedWriter(DataStreamWriter):
 
     def foreach(self, f: Any) -> DataStreamWriter:
         """Records that the application writes rows with code of its own: ``start`` refuses it."""
-        return self._with(row_writer=True)
+        return self._with(row_writer=f"foreach{program_line()}")
 
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> DataStreamWriter:
         """Keeps the function, whose writes go into branches."""
@@ -174,8 +193,11 @@ class ReplacedWriter(DataStreamWriter):
         self._with(**{field: value for field, value in given.items() if value is not None})
         location = self._checkpoint_location()
         if self._function is not None:  # the format does not count, as in Spark
-            name = self._target.query_name or _name_of(self._function)
-            self._with(format=None, query_name=name)
+            if self._target.query_name is None:
+                called = name_of_function(self._function)
+                by_checkpoint = name_by_checkpoint(called, location)
+                self._with(query_name=called, by_checkpoint=by_checkpoint)
+            self._with(format=None)
         self._with(checkpoint=location)
         if self._run.stopping.is_set():
             raise SystemExit(0)
@@ -184,7 +206,7 @@ class ReplacedWriter(DataStreamWriter):
         if reason is not None:
             return self._leave_out(reason)
         try:
-            with in_session(self._df.sparkSession, self._run.settings):
+            with self._run.starting(), in_session(self._df.sparkSession, self._run.settings):
                 return self._replacement()
         except BadInput as error:
             raise self._run.refuse(error) from None
@@ -201,7 +223,7 @@ class ReplacedWriter(DataStreamWriter):
     def _leave_out(self, reason: str) -> StreamingQuery:
         """A query that does nothing. What it would keep in memory is an empty view."""
         _log.info("%s, is left out: %s", self._target, reason)
-        query = LeftOutQuery(self._target.query_name, self._run)
+        query = LeftOutQuery(self._target.query_name, self._run, ends=self._target.ends)
         self._run.left_out(query)
         if self._target.format == "memory" and query.name is not None:
             self._df.sparkSession.createDataFrame([], self._df.schema).createOrReplaceTempView(
@@ -232,11 +254,12 @@ class SwitchedWriter(ReplacedWriter):
         self._listen = listen
 
     def _replacement(self) -> StreamingQuery:
+        self._df = as_decoded(self._df, self._run.settings)
         if self._function is not None:
             return self._start_function(self._function)
         run = self._run
         output = match_output(self._target, run.settings.outputs, run.writers)
-        name = self._target.query_name or output.name
+        name = name_of_query(self._target, output)
         records = self._records(output) if self._target.format == "kafka" else None
         if records is not None:
             self._df = records()
@@ -246,10 +269,14 @@ class SwitchedWriter(ReplacedWriter):
             self._df = records(whole=True)
             used = columns_used(self._df)
         frame = self._df
-        sink = sink_settings(frame, run.settings, output, name)
-        target = SpanOutput.of(name, output, sink)
+        sink, place = (
+            sink_settings(frame, run.settings, output, name, field_spellings(run.settings)),
+            run.settings.outputs.index(output),
+        )
+        writer = SinkWriter(sink)
+        target = SpanOutput(name, output, place, sink, writer, self._staged(writer))
         header = read_header(run.settings.plan_workspace)
-        checkpoint = checkpoint_of(output.name, run.settings.checkpoint_workspace)
+        checkpoint = checkpoint_of(identity(name, output.name), run.settings.checkpoint_workspace)
         committed = committed_steps(checkpoint)
         choice = choose(
             run.settings.execution if run.settings.hand_off is None else "Streaming",
@@ -258,8 +285,27 @@ class SwitchedWriter(ReplacedWriter):
             header,
             streamed_steps=committed,
             output_mode=self._target.output_mode,
+            records=records is not None,
         )
+        self._share(name, output)
         return self._begin(Captured(target, header, sources, used, checkpoint, committed, choice))
+
+    def _share(self, name: str, output: Output) -> None:
+        """Records that the query writes an output, which other queries may write, too."""
+        run, target = self._run, self._target
+        if problems := list(named_twice(name, [each.name for each in run.queries])):
+            raise UnsupportedProgram(problems)
+        writes = run.output_writes[output.name]
+        with writes.lock:
+            if others := run.writes(name, output.name):
+                check_shared(target, output, others[0], writes)
+            writes.place = writes.place or place_of(target, output)
+            writes.records = target.format == "kafka"
+            writes.holds = _HOLDS.get(target.output_mode.lower(), "Rows")
+
+    def _staged(self, writer: SinkWriter) -> Part | None:
+        """What earlier attempts of the query have staged."""
+        return writer.part()
 
     def _records(self, output: Output) -> Callable[..., DataFrame]:
         """Makes the rows of the output's table of the records that the query sends."""
@@ -269,13 +315,18 @@ class SwitchedWriter(ReplacedWriter):
 
     def _start_function(self, function: Callable[[DataFrame, int], None]) -> StreamingQuery:
         run = self._run
-        name = self._target.query_name
-        assert name is not None, "it has its function's name at least"
-        check_function(name, {query.name for query in run.queries}, run.settings.execution)
+        called = self._target.query_name
+        assert called is not None, "it has its function's name at least"
+        unnamed = self._target.by_checkpoint
+        others = {query.name for query in run.queries} if unnamed is None else ()
+        check_function(called, others, run.settings.execution)
         sources, used = self._inputs()
+        name = called if unnamed is None else run.unused_name(unnamed)
         traits = Traits(comparison_with_clock(self._df), "Streaming", WHY_A_STREAM)
         return self._begin_function(
-            CapturedFunction(name, function, self._target.output_mode, sources, used, traits)
+            CapturedFunction(
+                name, called, function, self._target.output_mode, sources, used, traits
+            )
         )
 
     def _inputs(self) -> tuple[set[str], dict[str, set[str]]]:
@@ -289,10 +340,15 @@ class SwitchedWriter(ReplacedWriter):
         """Starts a query whose batches a function writes."""
         run, name = self._run, query.name
         install_effects()
-        function = BatchFunction(query.function, name, run)
+        complete = query.output_mode.lower() == "complete"
+        records = records_of_query(self._df)
+        gate = StepGate(run, name, query.used)
+        function = BatchFunction(
+            query.function, name, query.called, run, gate, complete=complete, records=records
+        )
         checkpoint = checkpoint_of(identity(name, None), run.settings.checkpoint_workspace)
         self._check_hand_off(name, None, query.sources)
-        self._use_columns(query.used)
+        self._listen(self._df)
         writer = self._plain(name, checkpoint).outputMode(query.output_mode).foreachBatch(function)
         run.tracker.add_function(
             name,
@@ -300,7 +356,7 @@ class SwitchedWriter(ReplacedWriter):
             query.traits,
             function.outputs,
         )
-        started = self._started_stream(writer, name, None, checkpoint)
+        started = self._started_stream(writer, gate, name, None, checkpoint)
         changes = query.output_mode.lower() != "append"
         run.started(replace(started, finish=function.finish, changes=changes))
         return started.view
@@ -313,21 +369,21 @@ class SwitchedWriter(ReplacedWriter):
     def _stream(self, query: Captured) -> StreamingQuery:
         run, target, choice = self._run, query.target, query.choice
         self._check_hand_off(target.query, target.output.name, query.sources)
-        self._use_columns(query.used)
+        self._listen(self._df)
         plain = self._plain(target.query, query.checkpoint)
         plain = plain.outputMode(choice.output_mode or "append")
-        writer = (
-            redirect(plain, target.sink)
-            if choice.holds == "Rows"
-            else redirect_changes(plain, target.sink, choice.holds)
-        )
+        gate = StepGate(run, target.query, query.used)
+        holds = "Rows" if choice.output_mode is None else choice.holds
+        writer = redirect(plain, target.sink, gate, holds)
         run.tracker.add(
             target.query,
             target.output.name,
             dict.fromkeys(sorted(query.sources), query.committed),
-            Traits(comparison_with_clock(self._df), "Streaming", choice.reason, choice.output_mode),
+            stream_traits(self._df, choice),
         )
-        started = self._started_stream(writer, target.query, target.output.name, query.checkpoint)
+        started = self._started_stream(
+            writer, gate, target.query, target.output.name, query.checkpoint
+        )
         run.started(replace(started, changes=choice.output_mode is not None))
         return started.view
 
@@ -377,18 +433,18 @@ class SwitchedWriter(ReplacedWriter):
             and str(spark.conf.get("spark.sql.sources.default")).lower() in FILE_FORMATS
         )
 
-    def _use_columns(self, used: Mapping[str, set[str]]) -> None:
-        self._listen(self._df)
-        for source, columns in used.items():
-            add_used_columns(used_columns_path(self._run.settings.scratch, source), columns)
-
     def _plain(self, name: str, checkpoint: Workspace) -> DataStreamWriter:
         """Spark's own writer of the query, without a sink."""
         plain = DataStreamWriter(self._df).queryName(name)
         return plain.option("checkpointLocation", checkpoint.for_spark)
 
     def _started_stream(
-        self, writer: DataStreamWriter, name: str, output: str | None, checkpoint: Workspace
+        self,
+        writer: DataStreamWriter,
+        gate: StepGate,
+        name: str,
+        output: str | None,
+        checkpoint: Workspace,
     ) -> StartedQuery:
         """The query of a writer, started."""
         run, frame, spark = self._run, self._df, self._df.sparkSession
@@ -400,14 +456,16 @@ class SwitchedWriter(ReplacedWriter):
         )
         if store.reason:
             _log.info("the query %s keeps its state in %s", name, store.reason)
-        with store.in_session(spark):
-            handle, started_with = writer.start(), spark.conf.getAll
-        view = SwitchedQuery(handle._jsq, run)
+        with store.in_session(spark), gate.announced(spark, committed_steps(checkpoint)):
+            handle, started_with = writer.start(), properties(spark)
+        view = SwitchedQuery(handle._jsq, run, self._done(name), ends=self._target.ends)
 
         def again() -> StreamingQuery | None:
             with in_session(spark, run.settings), store.in_session(spark):
-                # with other properties of the session it would be another query
-                return view.start_again(writer) if spark.conf.getAll == started_with else None
+                if properties(spark) != started_with:  # with others it would be another query
+                    return None
+                with gate.announced(spark, committed_steps(checkpoint)):
+                    return view.start_again(writer)
 
         return StartedQuery(name, output, checkpoint.for_spark, handle, frame, view, again=again)
 
@@ -423,7 +481,8 @@ class SwitchedWriter(ReplacedWriter):
             used=query.used,
             complete=mode == "complete",
         )
-        view = BatchQuery(self._target.query_name, run)
+        done = self._done(target.query)
+        view = BatchQuery(self._target.query_name, run, done, ends=self._target.ends)
         run.started(
             StartedQuery(
                 target.query,
@@ -439,6 +498,10 @@ class SwitchedWriter(ReplacedWriter):
         runner.start()
         return view
 
+    def _done(self, query: str) -> Callable[[], bool]:
+        tracker = self._run.tracker
+        return partial(tracker.reached, query, tracker.flushed)
+
     def _sources_read(self) -> set[str]:
         """The sources of the query.
 
@@ -448,9 +511,3 @@ class SwitchedWriter(ReplacedWriter):
             return sources_read(self._df)
         except UnsupportedProgram as error:
             raise UnsupportedProgram(self._run.unreplaced or error.problems) from None
-
-
-def _name_of(function: Callable[[DataFrame, int], None]) -> str:
-    """A name that the query has in every attempt."""
-    name = str(getattr(function, "__name__", type(function).__name__))
-    return name if name.isidentifier() else "foreachBatch"

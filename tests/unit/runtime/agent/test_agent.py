@@ -31,13 +31,12 @@ from backfill.protocol.split_assignment import (
     SplitAssignmentSpec,
     SplitAssignmentStatus,
 )
-from backfill.runtime.agent.agent import Agent
+from backfill.runtime.agent.agent import Agent, Release
 from backfill.runtime.agent.channel import DirectoryChannel
 from backfill.runtime.queries.lost_commits import LostCommits
-from backfill.runtime.queries.run_state import Run, StartedQuery
+from backfill.runtime.queries.run_state import Run, StartedQuery, identity
 from backfill.runtime.queries.tracker import ReportedBatch, Tracker, Traits
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.source.release_file import Release, read_release, release_path
 from waiting import PATIENCE_SECONDS, eventually
 
 
@@ -76,7 +75,6 @@ class Driver:
                 "plan": str(directory),
                 "checkpoints": str(directory),
                 "channel": str(directory),
-                "scratch": str(directory),
                 "window": {"start": "2021-07-11T00:00:00Z", "end": "2021-07-11T01:00:00Z"},
                 "sources": sources,
                 "outputs": [{"name": "summary", "table": "lake.default.summary"}],
@@ -90,7 +88,7 @@ class Driver:
             lambda _s, _k: 0,
             time.monotonic_ns,
         )
-        self.run = Run(self.settings, self.tracker)
+        self.run = Run(self.settings, self.tracker, application_works=lambda _waiting: False)
         self.compare: Callable[[], bool] = lambda: True
         self.channel = DirectoryChannel(directory)
         lost_commits = LostCommits(self.run, silence_seconds=0.1)
@@ -114,11 +112,7 @@ class Driver:
         )  # type: ignore[arg-type]
 
     def commit(self, step: int) -> None:
-        self.tracker.commit(
-            ReportedBatch(
-                "q", 0, 1, {source.name: step for source in self.header.inputs.sources}, {}
-            )
-        )
+        self.tracker.commit(ReportedBatch("q", 0, 1, step, {}))
 
     def assign(
         self,
@@ -144,7 +138,9 @@ class Driver:
 
     @property
     def release(self) -> Release:
-        return read_release(release_path(self.settings.scratch))
+        """What streams may read."""
+        released = sum(self.run.wait_for_step(step, 0) for step in range(self.header.steps))
+        return Release(released, self.run.stopping.is_set())
 
     @property
     def phase(self) -> str | None:
@@ -228,6 +224,34 @@ def test_a_release_never_goes_back(driver: Driver) -> None:
     driver.until(lambda: driver.release == Release(3, stop=True))
 
 
+def test_queries_that_run_one_after_the_other_are_each_released_from_the_first_step(
+    driver: Driver,
+) -> None:
+    """None of them waits for a source of the next one, and a stop reads little of the last one."""
+    run, tracker = driver.run, driver.tracker
+    run._idle_grace_seconds, run._application_works = 0.0, lambda _waiting: False
+    driver.start_query(("impressions",))
+    ended = threading.Thread(
+        target=run.wait_for, args=(lambda: tracker.reached("q", tracker.flushed),), daemon=True
+    )
+    ended.start()
+    driver.until(lambda: driver.phase == "Running")
+    assert driver.status.waiting_sources == ("playbacks",)
+    assert [query.name for query in driver.status.queries] == ["q"]
+    driver.assign(6)
+    driver.until(lambda: driver.release == Release(2))
+    driver.commit(7)
+    ended.join(PATIENCE_SECONDS)
+    assert not ended.is_alive()
+    driver.until(lambda: driver.release == Release(0))
+    assert not run.over.is_set(), "a source is not read yet"
+    tracker.add("r", "other", {"playbacks": 0})
+    driver.until(lambda: driver.release == Release(2))
+    driver.until(lambda: driver.status.waiting_sources == ())
+    driver.assign(6, stop=True)
+    driver.until(lambda: driver.release == Release(2, stop=True))
+
+
 def test_assignments_of_another_plan_and_of_older_attempts_are_not_for_this_driver(
     driver: Driver,
 ) -> None:
@@ -292,7 +316,7 @@ def test_a_stop_lets_what_is_released_be_committed_and_then_stops_the_queries(
 def test_a_flush_whose_report_was_lost_is_found_in_the_checkpoint(driver: Driver) -> None:
     driver.start_query()
     driver.commit(driver.header.steps)
-    commits = Path(driver.settings.checkpoints) / "summary" / "commits"
+    commits = Path(driver.settings.checkpoints) / identity("q", "summary") / "commits"
     commits.mkdir(parents=True)
     for batch in range(driver.header.steps + 1):
         (commits / str(batch)).touch()

@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 
 from backfill.api.errors import UnsupportedProgram
 from backfill.api.spec import Execution, OrderingPolicy
-from backfill.outputs.staging import Holds, Staged
+from backfill.outputs.staging import Holds, Part
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch import batch_or_stream
 from backfill.runtime.batch.batch_or_stream import Choice, choose
@@ -21,10 +21,7 @@ from cases import cases
 
 BOUNDED = Bounded({"impressions": Reach(0, 0, 0, None)})
 UNBOUNDED = Unbounded("TransformWithState keeps state of the program's own")
-STREAMED, SPANS = (
-    Staged("q", 3, rows=1, rows_outside_window=0, execution=execution)
-    for execution in ("Streaming", "Batch")
-)
+STREAMED, SPANS = (Part(3, execution) for execution in ("Streaming", "Batch"))
 
 
 class Choosing:
@@ -50,13 +47,15 @@ class Choosing:
     def choose(
         self,
         execution: Execution,
-        staged: Staged | None = None,
+        staged: Part | None = None,
         streamed_steps: int = 0,
         output_mode: str = "append",
         keys: tuple[str, ...] = (),
+        *,
+        records: bool = False,
     ) -> Choice:
-        output = SimpleNamespace(name="out", timestamp_column="at", keys=keys)
-        target: Any = SimpleNamespace(query="q", output=output, staged=staged)
+        output = SimpleNamespace(name="out", table="lake.raw.out", timestamp_column="at", keys=keys)
+        target: Any = SimpleNamespace(query="q", output=output, place=1, staged=staged)
         frame: Any = SimpleNamespace(sparkSession=None)
         return choose(
             execution,
@@ -65,6 +64,7 @@ class Choosing:
             self.header,
             streamed_steps=streamed_steps,
             output_mode=output_mode,
+            records=records,
         )
 
     def holds(self, output_mode: str, keys: tuple[str, ...] = ()) -> Holds:
@@ -104,7 +104,7 @@ def test_a_query_is_run_by_spans_if_it_can_be_and_was_not_begun_otherwise(
     choosing: Choosing,
     execution: Execution,
     found: Bounded | Unbounded,
-    staged: Staged | None,
+    staged: Part | None,
     streamed_steps: int,
     expected: Choice,
 ) -> None:
@@ -121,7 +121,7 @@ def test_a_query_is_run_by_spans_if_it_can_be_and_was_not_begun_otherwise(
     },
 )
 def test_rows_of_which_it_is_hidden_when_they_arrived_are_streamed(
-    choosing: Choosing, execution: Execution, staged: Staged | None, streamed: bool
+    choosing: Choosing, execution: Execution, staged: Part | None, streamed: bool
 ) -> None:
     choosing.hidden = {"impressions": "MapInArrow"}
     reason = (
@@ -173,6 +173,18 @@ def test_rows_that_a_stream_changes_need_keys(choosing: Choosing) -> None:
     assert choosing.choose("Auto", output_mode="Update").holds == "Rows", "as in append mode"
 
 
+def test_records_for_kafka_need_no_keys_since_the_topic_has_each_of_them(
+    choosing: Choosing,
+) -> None:
+    every = choosing.choose("Streaming", output_mode="Update", records=True)
+    assert (every.output_mode, every.holds) == ("update", "Rows")
+    last = choosing.choose("Streaming", output_mode="update", keys=("user",), records=True)
+    assert (last.output_mode, last.holds) == ("update", "Changes")
+    assert choosing.choose("Auto", output_mode="update", records=True) == Choice(BOUNDED)
+    choosing.changes = False
+    assert choosing.choose("Streaming", output_mode="update", records=True).output_mode is None
+
+
 def test_columns_are_named_as_the_program_does(choosing: Choosing) -> None:
     choosing.found = Unbounded("Aggregate groups by title#30L, user#7, and no time window")
     assert choosing.choose("Auto").reason == "Aggregate groups by title, user, and no time window"
@@ -190,6 +202,19 @@ def test_what_the_resource_demands_and_cannot_be_done_is_refused(choosing: Choos
     choosing.found = UNBOUNDED
     with pytest.raises(
         UnsupportedProgram, match=r"is not possible for the query q: .*; use Streaming"
+    ):
+        choosing.choose("Batch")
+
+
+def test_a_query_that_needs_a_time_names_the_field_or_is_a_stream(choosing: Choosing) -> None:
+    choosing.found = Unbounded("its output has no timestampColumn", lacks_time=True)
+    assert choosing.choose("Auto") == Choice(None, "its output has no timestampColumn")
+    with pytest.raises(
+        UnsupportedProgram,
+        match=(
+            r'^spec\.outputs\[1\]\.timestampColumn: "Batch" is not possible for the query q: .*;'
+            " set it to the column of lake.raw.out with the time of a result, or use Streaming"
+        ),
     ):
         choosing.choose("Batch")
 
@@ -214,7 +239,7 @@ def test_a_plan_that_spark_does_not_let_be_looked_at_is_run_as_a_stream(
     {"of which spans are committed": ("Auto", SPANS), "that must be one": ("Batch", None)},
 )
 def test_what_is_not_known_of_batch_jobs_may_be_known_in_the_next_attempt(
-    choosing: Choosing, execution: Execution, staged: Staged | None
+    choosing: Choosing, execution: Execution, staged: Part | None
 ) -> None:
     choosing.found = Py4JError("Answer from Java side is empty")
     with pytest.raises(UnsupportedProgram, match=r"\(Py4JError\): Answer from") as failure:

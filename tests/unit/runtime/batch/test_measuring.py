@@ -73,12 +73,12 @@ def test_nothing_waits_for_those_at_work_when_one_fails_and_no_other_begins(
 def test_a_thread_that_cannot_begin_is_an_error_and_nothing_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def no_properties(_spark: object) -> Any:
+    def no_properties(_spark: object, _work: object) -> Any:
         def inherited(*_: object) -> None:
             raise RuntimeError("the context is stopped")
 
-        return lambda _work: inherited
+        return inherited
 
-    monkeypatch.setattr(measure_arrivals, "inheritable_thread_target", no_properties)
+    monkeypatch.setattr(measure_arrivals, "as_thread", no_properties)
     with pytest.raises(RuntimeError, match="the context is stopped"):
         measure(NOTHING, SPARK, NOTHING, NOTHING)

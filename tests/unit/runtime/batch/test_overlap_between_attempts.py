@@ -29,8 +29,8 @@ def check(
     def compute(_span: Span) -> Any:
         raise AssertionError("the other span is of another attempt")
 
-    compared = SharedResults([0], digest, lasting)
-    return OverlapCheck("q", spans, "at", compared=compared, compute=compute, before=before)
+    compared = SharedResults("at", [0], digest, lasting)
+    return OverlapCheck("q", spans, compared=compared, compute=compute, before=before)
 
 
 def found(rows: int) -> dict[str, dict[str, int]]:

@@ -43,7 +43,7 @@ class Spans:
         self.finding_failure: Exception | None = None
         self.finding = threading.Event()
         self.finding.set()
-        self.runner = SpanRunner(self.run, "q", self, planned_rows=lambda _source, _step: 10)
+        self.runner = SpanRunner(self.run, "q", self)
 
     def spans(self) -> list[Span]:
         assert self.finding.wait(PATIENCE_SECONDS)
@@ -72,7 +72,7 @@ class Spans:
         if span.steps.start in self.failures:
             raise self.failures[span.steps.start]
         batch = StagedBatch("q", span.steps[-1], (), 0, 0, first=span.steps[0])
-        return Computed(batch, late_rows=len(span.steps))
+        return Computed(batch, {"impressions": 10 * len(span.steps)}, late_rows=len(span.steps))
 
     open_results = OpenResults(count=0)
 

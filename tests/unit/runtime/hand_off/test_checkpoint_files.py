@@ -19,22 +19,21 @@ ENTRY = "\n".join(
     [
         "v1",
         '{"batchWatermarkMs":5,"batchTimestampMs":6,"conf":{"spark.sql.shuffle.partitions":"2"}}',
-        '{"source": "events", "step": 4}',
-        '{"source": "clicks", "step": 4}',
+        '{"offset":8,"timestamp":4}',
+        f'{{"offset":8,"timestamp":{(1 << 40) + 4}}}',
     ]
 )
+SOURCES = ("events", "clicks")
 
 
-def test_the_last_batch_is_the_one_that_both_logs_end_with() -> None:
-    assert last_batch(["8", "9", "10"], ["9", "10", ".10.crc"]) == 10
+def test_the_last_batch_of_history_is_the_flush() -> None:
+    assert last_batch(["9", "10", ".10.crc", ".11.tmp"], steps=10) == 10
 
 
-@pytest.mark.parametrize("logs", [(["8", "9"], ["8"]), (["9"], []), ([], []), (["8"], ["8", "9"])])
-def test_a_checkpoint_with_an_uncommitted_batch_is_refused(
-    logs: tuple[list[str], list[str]],
-) -> None:
+@pytest.mark.parametrize("commits", [[], ["8"], ["9"], ["9", "10", "11"]])
+def test_a_checkpoint_whose_flush_is_not_its_last_commit_is_refused(commits: list[str]) -> None:
     with pytest.raises(BackfillError, match="the next attempt commits it"):
-        last_batch(*logs)
+        last_batch(commits, steps=10)
 
 
 def test_of_logs_two_entries_and_of_state_the_newest_version_are_needed() -> None:
@@ -75,7 +74,8 @@ def test_of_logs_two_entries_and_of_state_the_newest_version_are_needed() -> Non
 
 
 def test_sources_get_other_offsets_and_the_rest_of_the_entry_stays() -> None:
-    assert sources_of(ENTRY, steps=3) == ["events", "clicks"]
+    assert sources_of(ENTRY, 3, SOURCES) == ["events", "clicks"]
+    assert sources_of(ENTRY, 3, SOURCES[::-1]) == ["clicks", "events"]
     changed = with_sources(ENTRY, ['{"e":{"0":1}}', '{"c":{"0":2}}'], {SHUFFLE_PARTITIONS: "9"})
     version, metadata, *offsets = changed.split("\n")
     assert (version, offsets) == ("v1", ['{"e":{"0":1}}', '{"c":{"0":2}}'])
@@ -91,10 +91,12 @@ def test_sources_get_other_offsets_and_the_rest_of_the_entry_stays() -> None:
     ("entry", "problem"),
     [
         (ENTRY.replace("v1", "v2"), "the format v2, and only v1 is supported"),
-        (ENTRY.replace('"step": 4', '"step": 3'), "read 3 steps of events"),
-        (ENTRY.replace('{"source": "clicks", "step": 4}', "-"), "not one of history: -"),
+        (ENTRY.replace(":4}", ":3}"), "read 3 steps of events"),
+        (ENTRY.replace('{"offset":8,"timestamp":4}', "-"), "not one of history: -"),
+        (ENTRY.replace('"timestamp":4', '"raw":{}'), "not one of history: .*raw"),
+        (ENTRY.replace(":4}", f":{(2 << 40) + 4}}}"), "not one of history: .*2199023255556"),
     ],
 )
 def test_an_entry_that_is_not_that_of_the_flush_is_not_changed(entry: str, problem: str) -> None:
     with pytest.raises(BackfillError, match=problem):
-        sources_of(entry, steps=3)
+        sources_of(entry, 3, SOURCES)

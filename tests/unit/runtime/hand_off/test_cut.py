@@ -111,7 +111,7 @@ def test_another_attempt_takes_what_the_first_one_has_found(events: Events) -> N
     events.append((0, 0, 7))
     assert events.next_offsets() == {0: 8}
     (name,) = events.kept.names("")
-    events.kept.write(name, b'{"0": 5}')
+    events.kept.write_sealed(name, b'{"0": 5}')
     assert events.next_offsets() == {0: 5}
 
 

@@ -1,6 +1,10 @@
 """Errors as Spark words them, and what is told of them."""
 
+import json
+from types import SimpleNamespace
+
 import pytest
+from pyspark.errors import PySparkTypeError
 
 from backfill.api.conditions import Reason
 from backfill.api.errors import (
@@ -11,7 +15,12 @@ from backfill.api.errors import (
     ResultLost,
     first_line,
 )
-from backfill.runtime.queries.failure_causes import cause_of, lasting_cause, started_too_slowly
+from backfill.runtime.queries.failure_causes import (
+    cause_of,
+    is_lasting,
+    lasting_cause,
+    started_too_slowly,
+)
 from backfill.runtime.queries.run_state import unsupported
 from cases import cases
 
@@ -145,3 +154,57 @@ def test_a_program_is_not_unsupported_because_something_is_away(away: bool) -> N
         "Failed",
         "ApplicationFailed" if away else "UnsupportedProgram",
     )
+
+
+def _java(*kinds: str) -> Exception:
+    """Looks like PySpark's error for one of Java, and those that caused it."""
+    thrown = None
+    for kind in reversed(kinds):
+        cause, named = thrown, SimpleNamespace(getName=lambda kind=kind: kind)
+        thrown = SimpleNamespace(getClass=lambda n=named: n, getCause=lambda c=cause: c)
+    error = Exception(*kinds)
+    error.java_exception = thrown  # type: ignore[attr-defined]
+    return error
+
+
+def _during(first: Exception, second: Exception) -> Exception:
+    second.__context__ = first
+    return second
+
+
+SPARK, CATALYST = "org.apache.spark.SparkException", "org.apache.spark.sql.catalyst"
+
+
+@cases(
+    ("error", "lasting"),
+    {
+        "a module that is not there": (ModuleNotFoundError("No module named 'delta'"), True),
+        "a name": (NameError("name 'sprak' is not defined"), True),
+        "a missing variable": (KeyError("BROKERS"), True),
+        "an argument of Spark": (PySparkTypeError("not a column"), True),
+        "a class that Spark cannot load": (
+            _java(SPARK, "java.lang.ClassNotFoundException"),
+            True,
+        ),
+        "a table": (_java("org.apache.spark.sql.catalyst.ExtendedAnalysisException"), True),
+        "a table, as analysis reports it": (_java("org.apache.spark.sql.AnalysisException"), True),
+        "a connection": (ConnectionRefusedError(111, "refused"), False),
+        "a time-out": (TimeoutError(), False),
+        "a full disk": (OSError(28, "No space left on device"), False),
+        "what another library raises": (json.JSONDecodeError("Expecting value", "", 0), False),
+        "what says nothing": (RuntimeError("not now"), False),
+        "a metastore that does not answer": (
+            _java(f"{CATALYST}.analysis.NoSuchTableException", "java.net.ConnectException"),
+            False,
+        ),
+        "a job of Spark's": (_java(SPARK), False),
+        "what follows from a connection": (
+            _during(ConnectionResetError(), NameError("name 'answer' is not defined")),
+            False,
+        ),
+    },
+)
+def test_an_attempt_is_not_repeated_for_errors_of_the_program_only(
+    error: Exception, lasting: bool
+) -> None:
+    assert is_lasting(error) == lasting

@@ -6,7 +6,6 @@ import pytest
 
 from backfill.planning.workspace import Workspace
 from backfill.runtime.queries.earlier_attempts import checkpoint_of, committed_steps
-from backfill.runtime.source.release_file import Release, read_release, release_path, write_release
 
 
 @pytest.mark.parametrize(
@@ -46,10 +45,3 @@ def test_a_query_name_can_not_lead_out_of_the_checkpoints_directory() -> None:
 )
 def test_spark_is_told_the_scheme_that_hadoop_knows(uri: str, told: str) -> None:
     assert Workspace(uri).for_spark == told
-
-
-def test_sources_see_nothing_released_until_the_agent_says_so(tmp_path: Path) -> None:
-    path = release_path(str(tmp_path))
-    assert read_release(path) == Release(0, stop=False)
-    write_release(path, Release(3, stop=True))
-    assert read_release(path) == Release(3, stop=True)

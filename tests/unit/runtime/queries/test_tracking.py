@@ -45,11 +45,12 @@ def _batch(
     newest_us: int | None = None,
     query: str = "q",
 ) -> ReportedBatch:
+    (end,) = set(ends.values())
     return ReportedBatch(
         query,
         clock.now_us,
         clock.now_us + 500_000,
-        ends,
+        end,
         dict.fromkeys(ends, rows),
         newest_us,
         late_rows=1,
@@ -68,11 +69,11 @@ def _status(header: PlanHeader, *queries: QueryProgress) -> SplitAssignmentStatu
     )
 
 
-def _reported(output: str, committed: int, rows: int, source: str = "impressions") -> QueryProgress:
+def _reported(
+    output: str, committed: int, rows: int, source: str = "impressions", name: str = "q"
+) -> QueryProgress:
     progress = SourceProgress(name=source, committed=committed, rows=rows)
-    return QueryProgress(
-        name="as it was called then", output=output, sources=(progress,), late_rows=3
-    )
+    return QueryProgress(name=name, output=output, sources=(progress,), late_rows=3)
 
 
 def test_a_batch_reported_twice_counts_once(header: PlanHeader) -> None:
@@ -202,7 +203,11 @@ def test_a_finished_source_does_not_hold_the_watermark(header: PlanHeader) -> No
 
 
 def test_after_a_restart_the_watermark_goes_on_where_all_queries_were(header: PlanHeader) -> None:
-    before = _status(header, _reported("a", 3, 30), _reported("b", 2, 20, source="playbacks"))
+    before = _status(
+        header,
+        _reported("a", 3, 30, name="fast"),
+        _reported("b", 2, 20, source="playbacks", name="slow"),
+    )
     tracker, clock, _ = _tracker(header, before)
     tracker.add("fast", "a", {"impressions": 3})
     tracker.commit(
@@ -222,8 +227,8 @@ def test_time_that_two_queries_share_is_spent_once(header: PlanHeader) -> None:
     tracker.add("fast", "a", {"impressions": 0})
     tracker.add("slow", "b", {"playbacks": 0})
     start = clock.now_us
-    tracker.commit(ReportedBatch("fast", start, start + 1_000_000, {"impressions": 1}, {}))
-    tracker.commit(ReportedBatch("slow", start + 500_000, start + 2_000_000, {"playbacks": 1}, {}))
+    tracker.commit(ReportedBatch("fast", start, start + 1_000_000, 1, {}))
+    tracker.commit(ReportedBatch("slow", start + 500_000, start + 2_000_000, 1, {}))
     assert tracker.busy_seconds == 2.0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from planned_rows import PlannedRow, rows_of_plan
+from planned_rows import PlannedRow, planned_day, rows_of_plan
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -35,12 +35,16 @@ from pyiceberg.types import (
     TimestamptzType,
     UUIDType,
 )
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from backfill.api.errors import InvalidPlanInput
 from backfill.api.spec import BackfillSpec
-from backfill.planning.plan import PlanHeader
+from backfill.planning.plan import PlanHeader, plan_directory, read_splits
 from backfill.planning.planner import make_plan, verify_files
+from backfill.planning.rows.pinned_table import load_source_table
 from backfill.planning.workspace import Workspace
+from backfill.runtime.source.schemas import spark_schema
+from backfill.runtime.source.split_reading import read_split
 from iceberg_tables import commit_files, data_file, metrics, partition_of
 
 START = 1_772_323_200_000_000
@@ -108,20 +112,7 @@ def planned(
     directory: Path, policy: str = "WithinLateness", **source: Any
 ) -> tuple[PlanHeader, list[PlannedRow]]:
     """The plan of a day, and the rows it reads."""
-    spec = BackfillSpec.model_validate(
-        {
-            "applicationRef": {"name": "app"},
-            "window": {"start": "2026-03-01T00:00:00Z", "end": "2026-03-02T00:00:00Z"},
-            "sources": [
-                {"name": "events", "table": "lake.raw.events", "timestampColumn": "ts", **source}
-            ],
-            "ordering": {"policy": policy, "allowedLateness": "1h"},
-        }
-    )
-    workspace = Workspace(str(directory))
-    header = make_plan(spec, workspace, parallelism=2)
-    verify_files(header, workspace)
-    return header, list(rows_of_plan(header, workspace))
+    return planned_day(directory, policy, "15m", **{"timestampColumn": "ts", **source})
 
 
 def read(directory: Path, column: str, policy: str = "WithinLateness", **source: Any) -> list[Any]:
@@ -271,6 +262,41 @@ def test_a_file_of_another_type_is_refused_by_its_name_before_anything_runs(
         InvalidPlanInput, match=r"texts\.parquet has string in column n, but the table has long"
     ):
         planned(tmp_path / "other")
+
+
+def test_a_column_that_nothing_uses_is_no_reason_to_refuse_a_file(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    table = table_of(lake, TS, NestedField(2, "n", LongType()), NestedField(3, "id", LongType()))
+    stored = columns(
+        (1, "ts", pa.timestamp("us", "UTC")), (2, "n", pa.string()), (3, "id", pa.int64())
+    )
+    rows = pa.table([pa.array([START], stored.types[0]), ["x"], [7]], schema=stored)
+    entry = file_of(table, "texts.parquet", rows, **metrics(1, START, START))
+    commit_files(lake, table, 1, [entry])
+    source = {"name": "events", "table": "lake.raw.events", "timestampColumn": "ts"}
+    window = {"start": "2026-03-01T00:00:00Z", "end": "2026-03-02T00:00:00Z"}
+    workspace = Workspace(str(tmp_path / "w"))
+
+    def plan_of(**fields: Any) -> PlanHeader:
+        given = {"applicationRef": {"name": "app"}, "window": window}
+        spec = BackfillSpec.model_validate({**given, "sources": [{**source, **fields}]})
+        return make_plan(spec, workspace, parallelism=1)
+
+    header = plan_of()
+    (warning,) = verify_files(header, workspace)
+    assert warning.startswith("source events: 1 data file of lake.raw.events cannot be read by")
+    assert "texts.parquet has string in column n, but the table has long; rewrite" in warning
+    loaded = load_source_table(header.inputs.sources[0])
+    target = to_arrow_schema(spark_schema(loaded.open().schema, "lake.raw.events"), timezone="UTC")
+    directory = plan_directory(workspace, header.plan_id)
+    (split,) = read_splits(directory, 0, "events")
+    (batch,) = read_split(loaded, split, target, frozenset({"ts", "id"}))
+    assert batch["id"].to_pylist() == [7]
+    with pytest.raises(InvalidPlanInput, match="has string in column n"):
+        list(read_split(loaded, split, target, frozenset({"n"})))
+    with pytest.raises(InvalidPlanInput, match="has string in column n"):
+        verify_files(plan_of(filter="n == 1"), workspace)
 
 
 def test_a_batch_without_any_uuid_in_its_lists_is_read(lake: Catalog, tmp_path: Path) -> None:

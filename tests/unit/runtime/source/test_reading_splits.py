@@ -238,7 +238,7 @@ def test_no_rows_in_the_offset_ranges_give_no_batch(file: File, with_offsets: So
     ("change", "rows"),
     [
         ({}, ROWS),
-        ({"row_groups": (0, 7)}, GROUP + ROWS - 7 * GROUP),
+        ({"row_groups": (0, 7), "rows": ROWS - 6 * GROUP}, ROWS - 6 * GROUP),
         ({"slice_start_us": 10 * SECOND, "slice_end_us": 20 * SECOND}, 10),
     ],
 )

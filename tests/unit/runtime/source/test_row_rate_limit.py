@@ -1,6 +1,7 @@
 """Rows that are read no faster than the services behind an application bear."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -15,9 +16,10 @@ from backfill.planning.plan import plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.rows.pinned_table import load_source_table
 from backfill.planning.workspace import Workspace
-from backfill.runtime.source.data_source import StepPartition, StepReader
 from backfill.runtime.source.row_rate_limit import paced
 from backfill.runtime.source.schemas import spark_schema
+from backfill.runtime.source.source_frame import task_reader
+from backfill.runtime.source.step_tasks import StepTask, StepTasks
 
 _START_US = 1_625_961_600_000_000  # 2021-07-11
 
@@ -66,14 +68,14 @@ def test_the_tasks_of_a_step_share_the_rate_of_all_its_sources(
     _written(lake, "clicks", range(30), range(30, 40))
     _written(lake, "views", range(60))
     shares = []
-    for reader, partitions in _tasks(tmp_path, "WithinLateness", 200, "clicks", "views"):
-        for partition in partitions:
-            rows = sum(split.rows for split in partition.splits)
-            assert partition.rows_per_second is not None
-            shares.append((rows, partition.rows_per_second))
+    for read, tasks in _tasks(tmp_path, "WithinLateness", 200, "clicks", "views"):
+        for task in tasks:
+            rows = sum(split.rows for split in task.splits)
+            assert task.rows_per_second is not None
+            shares.append((rows, task.rows_per_second))
             begun = monotonic()
-            assert sum(batch.num_rows for batch in reader.read(partition)) == rows
-            assert monotonic() - begun >= rows / partition.rows_per_second * 0.99
+            assert sum(batch.num_rows for batch in read(task)) == rows
+            assert monotonic() - begun >= rows / task.rows_per_second * 0.99
     assert sum(rate for _, rate in shares) == pytest.approx(200)
     assert sorted(shares) == [(rows, pytest.approx(2 * rows, rel=0.4)) for rows in (10, 30, 60)], (
         "100 rows, 200 a second"
@@ -84,8 +86,8 @@ def test_tasks_that_share_files_in_the_order_of_offsets_share_the_rate(
     lake: Catalog, tmp_path: Path
 ) -> None:
     _written(lake, "clicks", range(40))
-    ((_, partitions),) = _tasks(tmp_path, "Strict", 200, "clicks")
-    rates = [partition.rows_per_second or 0 for partition in partitions]
+    ((_, tasks),) = _tasks(tmp_path, "Strict", 200, "clicks")
+    rates = [task.rows_per_second or 0 for task in tasks]
     assert len(rates) == 2
     assert sum(rates) == pytest.approx(200)
 
@@ -93,14 +95,15 @@ def test_tasks_that_share_files_in_the_order_of_offsets_share_the_rate(
 def test_a_task_with_more_rows_than_its_slices_seem_to_have_ends(
     lake: Catalog, tmp_path: Path
 ) -> None:
-    """A row from a wrong clock makes a file's rows seem spread over days."""
-    _written(lake, "clicks", [*range(100), 30 * 86_400_000_000])
+    """A last row makes a file's rows seem spread over several steps."""
+    _written(lake, "clicks", [*range(100), 40 * 60_000_000])
     _written(lake, "views", range(1_000))
-    (_, partitions), _ = _tasks(tmp_path, "WithinLateness", 1_000, "clicks", "views")
-    (partition,) = partitions
-    assert [split.rows for split in partition.splits] == [1]
-    assert partition.rows_per_second is not None
-    assert 100 / partition.rows_per_second < 10
+    (_, tasks), _ = _tasks(tmp_path, "WithinLateness", 1_000, "clicks", "views")
+    (task,) = tasks
+    (seeming,) = [split.rows for split in task.splits]
+    assert seeming < 25
+    assert task.rows_per_second is not None
+    assert 100 / task.rows_per_second < 10
 
 
 def _written(lake: Catalog, name: str, *files: Iterable[int]) -> None:
@@ -117,7 +120,7 @@ def _written(lake: Catalog, name: str, *files: Iterable[int]) -> None:
 
 def _tasks(
     directory: Path, policy: str, rate: int, *names: str
-) -> list[tuple[StepReader, list[StepPartition]]]:
+) -> list[tuple[Callable[[StepTask], Iterable[pa.RecordBatch]], list[StepTask]]]:
     """By source, what reads it, and the tasks of the first step."""
     kafka = {"partitionColumn": "partition", "offsetColumn": "offset"}
     spec = BackfillSpec.model_validate(
@@ -143,8 +146,6 @@ def _tasks(
     for described in header.inputs.sources:
         table = load_source_table(described)
         schema = spark_schema(table.open().schema, described.table)
-        reader = StepReader(table, plan, str(directory), schema, None, rate=rate)
-        offsets = ({"source": described.name, "step": step} for step in (0, 1))
-        tasks = [task for task in reader.partitions(*offsets) if isinstance(task, StepPartition)]
-        found.append((reader, tasks))
+        read = partial(task_reader(header, table, schema, None), step=0, number=0, columns=None)
+        found.append((read, StepTasks(plan, described.name, rate).of(0)))
     return found

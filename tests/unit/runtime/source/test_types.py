@@ -36,13 +36,12 @@ from pyiceberg.types import (
     TimestamptzNanoType,
     TimestamptzType,
     TimeType,
-    UnknownType,
     UUIDType,
 )
 
 from backfill.api.errors import InvalidPlanInput
 from backfill.iceberg.timestamp_units import ticks_of
-from backfill.runtime.source.schemas import spark_schema
+from backfill.runtime.source.schemas import refuse_names_alike, spark_schema
 
 IDS = [UUID("6f9619ff-8b86-d011-b42d-00c04fc964ff"), None, UUID(int=0), UUID(int=2**128 - 1)]
 MOMENT = datetime(2021, 7, 11, 12, 30, 15, 123456)
@@ -140,15 +139,33 @@ def test_types_within_structs_and_lists_are_given_as_they_are_at_the_top(tmp_pat
     assert given == [[{"id": str(IDS[0]), "t": microsecond}, {"id": None, "t": None}], None, []]
 
 
+class FakeType(PrimitiveType):
+    """A type of a later version of Iceberg."""
+
+    root: str = "complex"
+
+
 def test_a_type_that_spark_does_not_have_is_refused_by_the_columns_name() -> None:
     schema = Schema(
         NestedField(1, "ok", LongType()),
-        NestedField(2, "s", StructType(NestedField(3, "what", UnknownType()))),
+        NestedField(2, "s", StructType(NestedField(3, "what", FakeType()))),
     )
     with pytest.raises(
-        InvalidPlanInput, match=r"column s\.what of lake\.raw\.events has the type unknown"
+        InvalidPlanInput, match=r"column s\.what of lake\.raw\.events has the type complex"
     ):
         spark_schema(schema, "lake.raw.events")
+
+
+def test_columns_that_differ_only_in_case_are_named_where_records_have_both() -> None:
+    names = ("id", "Zone", "ID", "zone", "note")
+    schema = Schema(*(NestedField(n, name, LongType()) for n, name in enumerate(names, 1)))
+    with pytest.raises(
+        InvalidPlanInput,
+        match=r"lake\.raw\.events differ only in case: id and ID, Zone and zone; set spark\.sql\.caseSens",
+    ):
+        refuse_names_alike(spark_schema(schema, "lake.raw.events"), "lake.raw.events")
+    other = Schema(NestedField(1, "id", LongType()), NestedField(2, "zone", LongType()))
+    refuse_names_alike(spark_schema(other, "lake.raw.events"), "lake.raw.events")
 
 
 TICKS = st.integers(-5_000, 5_000)

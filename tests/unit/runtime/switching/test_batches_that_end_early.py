@@ -1,6 +1,7 @@
 """A batch in which Spark ends is not committed, whatever its function makes of it."""
 
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,8 @@ def function_in(
     """A function that catches all errors, and which batches were committed."""
     settings = SimpleNamespace(outputs=(), checkpoint_workspace=Workspace(str(checkpoints)))
     run: Any = SimpleNamespace(over=run_over, tracker=SimpleNamespace(before=()), settings=settings)
-    function = BatchFunction(lambda frame, number: None, "copies", run)
+    gate: Any = SimpleNamespace(open=lambda _spark, _step: nullcontext())
+    function = BatchFunction(lambda frame, number: None, "copies", "copies", run, gate)
     committed: list[int] = []
     monkeypatch.setattr(function, "_commit", lambda number, files: committed.append(number))
     return function, committed

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,7 @@ from backfill.runtime.switching.batch_function import batch_in_progress, within
 from backfill.runtime.switching.late_writes import BatchThreads
 from waiting import PATIENCE_SECONDS
 
-FIRST, SECOND = (SimpleNamespace(parts=BatchThreads()) for _ in range(2))
+FIRST, SECOND = (SimpleNamespace(parts=BatchThreads(), part=nullcontext) for _ in range(2))
 CONNECT = ("socket.connect", (None, ("db", 5432)))
 
 
@@ -29,6 +30,9 @@ class Batch:
         self._allows = allows
         self.parts = BatchThreads()
         self.refused: list[str] = []
+
+    def part(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def allows(self, effect: str) -> bool:
         return self._allows

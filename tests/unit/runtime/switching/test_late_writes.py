@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,9 @@ from backfill.runtime.switching import batch_function, late_writes, side_effects
 from backfill.runtime.switching.batch_function import BatchFunction, WriteTarget
 from waiting import PATIENCE_SECONDS, eventually
 
+OPEN: Any = SimpleNamespace(
+    open=lambda _spark, _step: nullcontext(), announced=lambda _spark, _step: nullcontext()
+)
 COPIES = WriteTarget("copies", "writeTo.append")
 FRAME: Any = SimpleNamespace(sparkSession=SimpleNamespace(_jsparkSession="the query's"))
 
@@ -44,7 +48,9 @@ class Query:
         self.run = Run(RuntimeSettings.model_construct(**given), SimpleNamespace(before=()))  # type: ignore[arg-type]
         self.branch = Branch()
         self.does: Callable[[int], None] = lambda number: None
-        self.function = BatchFunction(lambda frame, number: self.does(number), "each", self.run)
+        self.function = BatchFunction(
+            lambda frame, number: self.does(number), "each", "each", self.run, OPEN
+        )
         self.committed: dict[int, int] = {}
         monkeypatch.setattr(self.function, "branch", lambda destination: self.branch)
         monkeypatch.setattr(self.function, "_commit", self._commit)

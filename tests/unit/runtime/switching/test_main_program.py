@@ -34,7 +34,12 @@ class InTheJvm:
 
 class Program:
     def __init__(self, effects: tuple[str, ...] = (), ignored: tuple[str, ...] = ()):
-        settings: Any = SimpleNamespace(allowed_effects=effects, ignored_queries=ignored)
+        settings: Any = SimpleNamespace(
+            allowed_effects=effects,
+            ignored_queries=ignored,
+            sources=(),
+            outputs=(SimpleNamespace(table="lake.marts.results"),),
+        )
         self.run = ProgramRun(settings)
         self.program = MainProgram(self.run)
         self.jvm = InTheJvm()
@@ -151,6 +156,13 @@ def test_writes_to_what_is_ignored_are_left_out(ignored: str) -> None:
     assert it.jvm.calls == [("mode", "overwrite")]
     with pytest.raises(UnsupportedProgram):
         it.write.saveAsTable("lake.other")
+
+
+def test_a_table_that_an_output_has_is_not_missing() -> None:
+    it = Program()
+    it.write.mode("ignore").saveAsTable("marts.results")
+    assert it.jvm.calls == [("mode", "ignore")]
+    assert it.run.outcome is None
 
 
 @pytest.mark.parametrize("form", ["noop", "NoOp", "console"])

@@ -1,21 +1,32 @@
 """Which source or output of the resource a stream of the application is."""
 
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 import pytest
 
 from backfill.api.errors import UnsupportedProgram
 from backfill.api.output import Output
-from backfill.api.source import Live, LiveKafka, Source
+from backfill.api.source import KafkaColumns, Live, LiveKafka, Source
 from backfill.api.spec import Execution
 from backfill.runtime.named_sources import NAMED_FORMAT
+from backfill.runtime.queries.run_state import OutputWrites
 from backfill.runtime.switching.stream_matching import (
     Target,
+    assigned_partitions,
     check_function,
     check_same_cluster,
     check_same_topic,
+    check_shared,
+    includes_headers,
     is_left_out,
     kafka_sources,
     match_output,
     match_write,
+    name_by_checkpoint,
+    name_of_function,
+    name_of_query,
     reason_to_leave_out,
     same_place,
     same_table,
@@ -27,7 +38,7 @@ from backfill.runtime.switching.stream_matching import (
 
 
 def _source(name: str, topic: str | None, table: str | None = None) -> Source:
-    live = Live(kafka=LiveKafka(topic=topic)) if topic else None
+    live = Live(kafka=LiveKafka(topic=topic)) if topic else Live()
     return Source(
         name=name, table=table or f"lake.default.{name}", timestamp_column="at", live=live
     )
@@ -44,15 +55,20 @@ OUTPUTS = (
 )
 
 
+def _read(options: Mapping[str, str], sources: Sequence[Source] = SOURCES) -> list[str]:
+    def matches(pattern: str, topic: str) -> bool:
+        return re.fullmatch(pattern, topic) is not None
+
+    return [source.name for source in kafka_sources(options, sources, matches)]
+
+
 def test_a_subscription_is_the_source_of_that_topic() -> None:
-    assert [source.name for source in kafka_sources({"subscribe": "raw-playbacks"}, SOURCES)] == [
-        "playbacks"
-    ]
+    assert _read({"subscribe": "raw-playbacks"}) == ["playbacks"]
 
 
 def test_a_topic_that_is_listed_twice_is_read_once() -> None:
     twice = {"subscribe": "raw-playbacks, raw-impressions,raw-playbacks,"}
-    assert kafka_sources(twice, SOURCES) == [SOURCES[1], SOURCES[0]]
+    assert _read(twice) == ["playbacks", "impressions"]
     assert subscribed_topics(twice) == ["raw-playbacks", "raw-impressions"]
 
 
@@ -73,8 +89,46 @@ def test_readers_of_a_source_have_a_server_of_one_cluster_in_common() -> None:
 
 
 def test_a_subscription_to_several_topics_is_their_sources_in_that_order() -> None:
-    found = kafka_sources({"subscribe": "raw-playbacks, raw-impressions"}, SOURCES)
-    assert [source.name for source in found] == ["playbacks", "impressions"]
+    assert _read({"subscribe": "raw-playbacks, raw-impressions"}) == ["playbacks", "impressions"]
+
+
+def test_a_pattern_is_the_sources_whose_whole_topic_matches() -> None:
+    assert _read({"subscribepattern": "raw-.*s"}) == ["impressions", "playbacks"]
+    assert _read({"subscribepattern": "raw-p|raw-playbacks"}) == ["playbacks"]
+
+
+def test_assigned_partitions_are_the_sources_of_their_topics() -> None:
+    assigned = {"assign": '{"raw-playbacks": [0, 2], "raw-impressions": [1]}'}
+    sources = [
+        source.model_copy(update={"kafka": KafkaColumns(partition_column="p")})
+        for source in SOURCES
+    ]
+    assert _read(assigned, sources) == ["playbacks", "impressions"]
+    assert assigned_partitions(assigned) == {"raw-playbacks": [0, 2], "raw-impressions": [1]}
+    assert subscribed_topics(assigned) == ["raw-playbacks", "raw-impressions"]
+
+
+def test_headers_are_read_where_the_program_asks_for_them() -> None:
+    assert includes_headers({"includeheaders": "True"})
+    assert not includes_headers({"includeheaders": "false"})
+    assert not includes_headers({})
+
+
+def test_a_source_replaces_the_topic_of_its_name_unless_another_one_says_that_it_does() -> None:
+    plain = [
+        Source(name=name, table=f"lake.raw.{name}", timestamp_column="at")
+        for name in ("orders", "titles")
+    ]
+    assert _read({"subscribe": "orders"}, plain) == ["orders"]
+    other = Source.model_validate(
+        {
+            "name": "old-orders",
+            "table": "lake.raw.old",
+            "timestampColumn": "at",
+            "live": {"kafka": {"topic": "orders"}},
+        }
+    )
+    assert _read({"subscribe": "orders"}, [*plain, other]) == ["old-orders"]
 
 
 @pytest.mark.parametrize(
@@ -82,9 +136,18 @@ def test_a_subscription_to_several_topics_is_their_sources_in_that_order() -> No
     [
         ({"subscribe": "other"}, ["topic other", "live.kafka.topic: other"]),
         ({"subscribe": "raw-playbacks,a,b"}, ["topic a", "topic b"]),
-        ({"subscribepattern": "raw-.*"}, ["subscribePattern"]),
-        ({"assign": '{"raw-playbacks":[0]}'}, ["assigned partitions"]),
-        ({"subscribe": "raw-playbacks", "includeheaders": "true"}, ["includeHeaders"]),
+        ({"subscribepattern": "raw"}, ["matches the pattern raw", "live.kafka.topic"]),
+        (
+            {"assign": '{"raw-playbacks":[0]}'},
+            [
+                "spec.sources[1].kafka.partitionColumn",
+                "topic raw-playbacks",
+                "set it, or subscribe",
+            ],
+        ),
+        ({"assign": '{"other":[0]}'}, ["topic other"]),
+        ({"assign": "raw-playbacks"}, ["sets assign to raw-playbacks", "as JSON"]),
+        ({"assign": '["raw-playbacks"]'}, ["as JSON"]),
         ({}, ["no option subscribe"]),
     ],
 )
@@ -92,8 +155,13 @@ def test_a_subscription_that_can_not_be_replaced_is_refused_by_name(
     options: dict[str, str], words: list[str]
 ) -> None:
     with pytest.raises(UnsupportedProgram) as error:
-        kafka_sources(options, SOURCES)
+        _read(options)
     assert all(word in str(error.value) for word in words)
+
+
+def test_a_survey_says_that_a_pattern_does_not_name_its_topics() -> None:
+    with pytest.raises(UnsupportedProgram, match=r"a pattern \(raw-.*which topics there are"):
+        subscribed_topics({"subscribepattern": "raw-.*"})
 
 
 @pytest.mark.parametrize(
@@ -141,7 +209,7 @@ def test_a_name_without_its_namespace_is_not_the_table() -> None:
     ],
 )
 def test_a_query_finds_its_output(case: str, target: Target, taken: list[str], output: str) -> None:
-    assert match_output(target, OUTPUTS, dict.fromkeys(taken, "q")).name == output, case
+    assert match_output(target, OUTPUTS, taken).name == output, case
 
 
 @pytest.mark.parametrize(
@@ -173,21 +241,14 @@ def test_a_query_finds_its_output(case: str, target: Target, taken: list[str], o
             ["writes the output errs", "the outputs are summary, errors"],
         ),
         (
-            Target(table="default.play_summary"),
-            ["summary"],
-            [
-                (
-                    "two queries write the output summary (lake.default.play_summary): the query"
-                    " q, and"
-                ),
-                "combine",
-                "ignoredQueries",
-            ],
-        ),
-        (
-            Target(query_name="x", row_writer=True),
+            Target(query_name="x", row_writer="foreach (app.py, line 7)"),
             [],
-            ["foreach ", "within foreachBatch", "no output has"],
+            [
+                "foreach (app.py, line 7) runs",
+                "within foreachBatch",
+                "list the query x in spec.ignoredQueries",
+                "no output has",
+            ],
         ),
     ],
 )
@@ -195,8 +256,42 @@ def test_a_query_that_can_not_be_redirected_is_told_every_reason(
     target: Target, taken: list[str], words: list[str]
 ) -> None:
     with pytest.raises(UnsupportedProgram) as error:
-        match_output(target, OUTPUTS, dict.fromkeys(taken, "q"))
+        match_output(target, OUTPUTS, taken)
     assert all(word in str(error.value) for word in words)
+
+
+TABLE = Target("iceberg", "a", table="default.play_summary")
+WRITTEN = OutputWrites("lake.default.play_summary", records=False, holds="Rows")
+
+
+def test_queries_that_append_to_one_table_share_its_output() -> None:
+    summary = OUTPUTS[0]
+    assert match_output(TABLE, OUTPUTS, ["summary"]) == summary
+    check_shared(TABLE, summary, "q", WRITTEN)
+    assert name_of_query(TABLE, summary) == "a"
+    unnamed = replace(TABLE, query_name=None, checkpoint="s3://ck/first/")
+    assert name_of_query(unnamed, summary) == "summary-first"
+    assert name_of_query(replace(unnamed, checkpoint="/ck/summary"), summary) == "summary"
+    renamed = replace(unnamed, query_name="a-2f1c9d3e")
+    assert name_of_query(renamed, summary) == "summary-first", "another one in each attempt"
+
+
+@pytest.mark.parametrize(
+    "target, writes, words",
+    [
+        (replace(TABLE, output_mode="update"), WRITTEN, "one of them updates"),
+        (TABLE, replace(WRITTEN, holds="Result"), "one of them updates or overwrites rows"),
+        (TABLE, replace(WRITTEN, records=True), "sends records to Kafka"),
+        (replace(TABLE, table="/archive/summary"), WRITTEN, "different places, lake.default"),
+        (Target(query_name="summary"), WRITTEN, "and what the query summary, which writes"),
+    ],
+)
+def test_queries_whose_rows_would_mix_do_not_share_an_output(
+    target: Target, writes: OutputWrites, words: str
+) -> None:
+    with pytest.raises(UnsupportedProgram, match=words) as error:
+        check_shared(target, OUTPUTS[0], "q", writes)
+    assert "two queries write the output summary (lake.default.play_summary)" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -298,15 +393,15 @@ def test_of_tables_with_similar_names_the_one_that_is_written_is_meant(
     place: str, table: str
 ) -> None:
     assert match_write(place, "write.save", "q", TWINS).table == table
-    assert match_output(Target(table=place), TWINS, {}).table == table
+    assert match_output(Target(table=place), TWINS, []).table == table
 
 
 def test_a_table_that_may_be_that_of_several_outputs_is_refused() -> None:
     with pytest.raises(UnsupportedProgram, match=r"may be archive\.default\.plays or lake"):
         match_write("default.plays", "write.save", "q", TWINS)
     with pytest.raises(UnsupportedProgram, match="qualify the name with its catalog"):
-        match_output(Target(table="default.plays"), TWINS, {})
-    assert match_output(Target(query_name="plays", table="default.plays"), TWINS, {}) is TWINS[1]
+        match_output(Target(table="default.plays"), TWINS, [])
+    assert match_output(Target(query_name="plays", table="default.plays"), TWINS, []) is TWINS[1]
 
 
 @pytest.mark.parametrize("place", ["default.play_errors", "`lake`.`default`.`play_errors`"])
@@ -348,6 +443,26 @@ def test_a_query_with_a_function_has_a_name_of_its_own_and_runs_as_a_stream(
     with pytest.raises(UnsupportedProgram) as error:
         check_function("each", others, execution)
     assert all(word in str(error.value) for word in words)
+
+
+def test_queries_without_names_are_told_apart_by_their_checkpoints_in_any_order() -> None:
+    def function(_: object, __: int) -> None: ...
+
+    assert name_of_function(lambda _, __: None) == "foreachBatch"
+    assert name_of_function(function) == "function"
+    names = {
+        "/tmp/dns-raw": "write-dns-raw",
+        "s3a://lake/checkpoints/orders/": "write-orders",
+        "s3a://lake/orders/_checkpoints": "write-orders",
+        "s3a://lake/users/checkpoint": "write-users",
+        None: "write",
+        "": "write",
+        "checkpoint": "write",
+        "/tmp/tmpk3x_9wq2": "write",  # it may be another one in the next attempt
+        "/tmp/run-2f1c6f0e-5f0d-4f4b": "write",
+        "/tmp/alerts-2026-03-10T09": "write",
+    }
+    assert {place: name_by_checkpoint("write", place) for place in names} == names
 
 
 @pytest.mark.parametrize(

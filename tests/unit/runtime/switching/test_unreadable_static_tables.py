@@ -14,12 +14,15 @@ from pyspark.errors import AnalysisException
 
 from backfill.api.errors import BackfillError, BadInput, InvalidPlanInput, Problem
 from backfill.api.spec import BackfillSpec
-from backfill.planning.plan import plan_directory
+from backfill.planning.plan import StaticInput, plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
+from backfill.runtime.batch.table_files import whole_table
+from backfill.runtime.source.split_reading import read_split
 from backfill.runtime.switching import static_tables
 from backfill.runtime.switching.batch_function import BatchInProgress, batch_in_progress, within
 from backfill.runtime.switching.static_tables import StaticTables
+from iceberg_tables import commit_files, data_file, parquet_file
 
 NAME = "lake.raw.users"
 UNKNOWN = AnalysisException("[TABLE_OR_VIEW_NOT_FOUND] it cannot be found")
@@ -201,3 +204,23 @@ def test_other_sql_fails_as_it_does_without_a_backfill(run: Any, text: str) -> N
         StaticTables(run).in_sql(original)(None, text)
     assert raised.value is error
     assert not run.refused
+
+
+def test_no_row_is_left_out_of_a_file_whose_manifest_says_that_it_has_none(lake: Catalog) -> None:
+    rows = pa.table({"user": [1, 2, 3]})
+    table = lake.create_table("raw.regions", schema=rows.schema)
+    file = parquet_file(table, "wrong.parquet", rows)
+    names = ("file_path", "file_size_in_bytes")
+    known = {name: getattr(file, name) for name in names}
+    commit_files(lake, table, 1, [data_file(2, **known, record_count=0)])
+    table.refresh()
+    found, splits = whole_table(
+        StaticInput(
+            table="lake.raw.regions",
+            table_uuid=str(table.metadata.table_uuid),
+            snapshot_id=1,
+            schema_id=table.schema().schema_id,
+        )
+    )
+    read = [batch for split in splits for batch in read_split(found, split, rows.schema)]
+    assert pa.Table.from_batches(read, rows.schema) == rows
