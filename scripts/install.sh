@@ -9,7 +9,7 @@ case "${SPARK:-}" in
     4.2) pins="pyspark==4.2.1" ;;
     4.1) pins="pyspark==4.1.4" ;;
     4.0) pins="pyspark==4.0.5" ;;
-    3.5) pins="pyspark==3.5.9 py4j==0.10.9.7" ;;
+    3.5) pins="pyspark==3.5.9 py4j==0.10.9.7 pyarrow==20.0.0" ;;  # its applyInPandasWithState fails with PyArrow 26
     *) echo "SPARK is $SPARK: set it to 3.5, 4.0, 4.1 or 4.2, or omit it for the newest" >&2; exit 1 ;;
 esac
 venv=.venv${SPARK:+-$SPARK}

@@ -15,13 +15,13 @@ from planned_sources import planned
 from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from backfill.api.spec import BackfillSpec
 from backfill.runtime.batch import prepare_query
 from backfill.runtime.batch.pass_through import HandedOn, handed_on
 from backfill.runtime.catalyst import analyzed
 from backfill.runtime.source.source_frame import source_frame
+from backfill.runtime.spark_versions import to_arrow_schema
 from plain_values import plain_rows
 
 SCHEMAS = {"events": "k int, t timestamp, `a.b` struct<c: int>", "others": "k int, t timestamp"}
@@ -148,7 +148,7 @@ def test_what_is_handed_on_is_written_as_all_else(
     frame = events.toDF(*(renamed.get(name, name) for name in events.columns))
 
     def written(table: str) -> list[str]:
-        lake.create_table(f"raw.{table}", schema=to_arrow_schema(frame.schema, timezone="UTC"))
+        lake.create_table(f"raw.{table}", schema=to_arrow_schema(frame.schema))
         attempt = BatchRun(backfill)
         assert attempt.finish(attempt.prepared(frame, table, "at")) is None
         batches = staged(lake, table).to_batches()

@@ -20,9 +20,11 @@ from pyspark.sql import functions as F
 from backfill.api.errors import InvalidPlanInput
 from backfill.api.spec import BackfillSpec
 from backfill.runtime.queries.earlier_attempts import checkpoint_of
+from backfill.runtime.queries.logical_plan import divides_into_ranges
 from backfill.runtime.source.clock import read_of_offset
 from backfill.runtime.source.source_frame import source_frame, source_observed
 from backfill.runtime.source.split_reading import count_rows
+from backfill.runtime.spark_versions import COUNTS_SAMPLES
 from cases import cases
 from waiting import PATIENCE_SECONDS
 
@@ -165,6 +167,11 @@ def test_what_spark_computes_before_it_gives_a_batch_to_its_sink_is_of_the_same_
         wait(lambda: committed(query) >= step, query)  # noqa: B023
     wait(lambda: committed(query) >= STEPS + 1, query)
     assert sorted(row.id for row in backfill.results(spark).collect()) == list(range(ROWS * STEPS))
+    told = [
+        row["rows"] for each in query.recentProgress for row in each["observedMetrics"].values()
+    ]
+    again = COUNTS_SAMPLES and divides_into_ranges(frame)
+    assert [rows for rows in told if rows] == [ROWS * (1 + again)] * STEPS
 
 
 def test_rows_of_a_batch_are_not_there_for_a_thread_that_is_unknown_to_it(

@@ -39,6 +39,8 @@ HAS_VARIANT: Final = SPARK >= (4, 0)
 """Whether text of JSON can be written as it is within other JSON."""
 MAPS_IN_ARROW: Final = frozenset({"MapInArrow", "PythonMapInArrow"})
 """Names of nodes that apply a function to Arrow batches. The latter is that of Spark before 4.0."""
+COUNTS_SAMPLES: Final = SPARK < (4, 3)
+"""Whether what a query observes counts rows again that Spark reads to sample them for a range."""
 FORKS_TASKS: Final = SPARK >= (4, 0)
 """Whether ``spark.python.daemon.module`` is given the module that its processes run."""
 STATEMENTS: Final = ("Command", "ParsedStatement") + (

@@ -21,8 +21,9 @@ from backfill.runtime.batch.spark_compatibility import unusable
 from backfill.runtime.batch.time_reach import Bounded, Unbounded
 from backfill.runtime.catalyst import analyzed, kind_of, nodes_of
 from backfill.runtime.queries.clock_dependence import comparison_with_clock
-from backfill.runtime.queries.logical_plan import closing_delay_us
+from backfill.runtime.queries.logical_plan import closing_delay_us, divides_into_ranges
 from backfill.runtime.queries.tracker import Traits
+from backfill.runtime.spark_versions import COUNTS_SAMPLES
 
 _STRICT = "ordering.policy Strict requires rows in the order of their offsets"
 _BEGUN = "an earlier attempt started it in Streaming execution"
@@ -99,7 +100,13 @@ def choose(
 
 def stream_traits(frame: DataFrame, choice: Choice) -> Traits:
     """What is known of a query that is run as a stream."""
-    traits = Traits(comparison_with_clock(frame), "Streaming", choice.reason, choice.output_mode)
+    traits = Traits(
+        comparison_with_clock(frame),
+        "Streaming",
+        choice.reason,
+        choice.output_mode,
+        counted_by_spark=not (COUNTS_SAMPLES and divides_into_ranges(frame)),
+    )
     if choice.reach is None:
         return traits
     sources = choice.reach.sources.values()

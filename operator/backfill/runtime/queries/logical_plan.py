@@ -134,6 +134,18 @@ def keeps_state_in_one_partition(frame: DataFrame) -> bool:
     )
 
 
+def divides_into_ranges(frame: DataFrame) -> bool:
+    """Whether rows are divided by ranges of their values, for which Spark reads a sample first."""
+    return any(
+        (kind_of(node) == "Sort" and getattr(node, "global")())
+        or (
+            kind_of(node) == "RepartitionByExpression"
+            and any(kind_of(each) == "SortOrder" for each in elements(node.partitionExpressions()))
+        )
+        for node in nodes_of(analyzed(frame))
+    )
+
+
 def watermark_delay_us(frame: DataFrame) -> int:
     """The longest delay of the frame's watermarks, in microseconds; 0 without a watermark."""
     watermarks = [

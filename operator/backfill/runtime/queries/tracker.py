@@ -73,6 +73,8 @@ class Traits:
     """How long after its time rows may arrive that a result depends on or, in a stream, that close
     it; None if that is unknown.
     """
+    counted_by_spark: bool = True
+    """Whether the rows that Spark observes are those of each step, once."""
 
 
 @dataclass(slots=True)
@@ -82,7 +84,6 @@ class _Query:
     late_rows: int
     arrived_late: int
     traits: Traits
-    counted_by_spark: bool = True
     outputs: tuple[str, ...] = ()
     open_results: OpenResults = OpenResults()
 
@@ -189,9 +190,8 @@ class Tracker:
         in their files.
         """
         before = self._leave(name)
-        query = self._recounted(name, before, committed, traits)
-        query.counted_by_spark = False
-        self._add(query, outputs)
+        traits = replace(traits, counted_by_spark=False)
+        self._add(self._recounted(name, before, committed, traits), outputs)
 
     def _leave(self, name: str) -> QueryProgress | None:
         """Leaves out reports of an earlier attempt on a query that has started again. Returns one
@@ -407,11 +407,11 @@ class Tracker:
     ) -> SourceProgress:
         end = batch.end
         first = end - 1 if batch.first is None else batch.first
-        if not query.counted_by_spark:
+        if not query.traits.counted_by_spark:
             first = end
         unreported = range(source.committed, min(first, self._header.steps))
         lost = sum(self._count_rows(source.name, step) for step in unreported)
-        seen = batch.rows.get(source.name, 0) if query.counted_by_spark else 0
+        seen = batch.rows.get(source.name, 0) if query.traits.counted_by_spark else 0
         rows = source.rows + lost + seen
         return SourceProgress(name=source.name, committed=end, rows=rows)
 

@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from backfill.planning.plan import SourceInput, Split
 from backfill.planning.rows.pinned_table import SourceTable, load_source_table
 from backfill.runtime.source.schemas import spark_schema
 from backfill.runtime.source.split_reading import read_split
+from backfill.runtime.spark_versions import to_arrow_schema
 
 
 def source_table(
@@ -101,7 +101,7 @@ def sliced(split: Split, start_us: int, end_us: int) -> Split:
 
 def read(table: SourceTable, *splits: Split) -> pa.Table:
     """What tasks give Spark."""
-    target = to_arrow_schema(spark_schema(table.open().schema, table.source.table), timezone="UTC")
+    target = to_arrow_schema(spark_schema(table.open().schema, table.source.table))
     return pa.Table.from_batches(
         (batch for split in splits for batch in read_split(table, split, target)), target
     )

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.pandas.types import to_arrow_schema
-
 from backfill.api.spec import BackfillSpec
 from backfill.planning.plan import PlanHeader, plan_directory, read_splits_of_steps
 from backfill.planning.planner import make_plan, verify_files
@@ -17,6 +15,7 @@ from backfill.runtime.source.schemas import spark_schema
 from backfill.runtime.source.source_frame import task_reader
 from backfill.runtime.source.split_reading import read_split
 from backfill.runtime.source.step_tasks import StepTasks
+from backfill.runtime.spark_versions import to_arrow_schema
 from plain_values import plain_rows
 
 
@@ -72,7 +71,7 @@ def rows_of_run(
     """The rows of a run of steps, by splits that were merged."""
     described = next(each for each in header.inputs.sources if each.name == source)
     table = load_source_table(described)
-    target = to_arrow_schema(spark_schema(table.open().schema, described.table), timezone="UTC")
+    target = to_arrow_schema(spark_schema(table.open().schema, described.table))
     splits = read_splits_of_steps(plan_directory(workspace, header.plan_id), steps, source)
     rows: list[dict[str, Any]] = []
     for split in merged(splits, most_bytes):

@@ -35,7 +35,6 @@ from pyiceberg.types import (
     TimestamptzType,
     UUIDType,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from backfill.api.errors import InvalidPlanInput
 from backfill.api.spec import BackfillSpec
@@ -45,6 +44,7 @@ from backfill.planning.rows.pinned_table import load_source_table
 from backfill.planning.workspace import Workspace
 from backfill.runtime.source.schemas import spark_schema
 from backfill.runtime.source.split_reading import read_split
+from backfill.runtime.spark_versions import to_arrow_schema
 from iceberg_tables import commit_files, data_file, metrics, partition_of
 
 START = 1_772_323_200_000_000
@@ -288,7 +288,7 @@ def test_a_column_that_nothing_uses_is_no_reason_to_refuse_a_file(
     assert warning.startswith("source events: 1 data file of lake.raw.events cannot be read by")
     assert "texts.parquet has string in column n, but the table has long; rewrite" in warning
     loaded = load_source_table(header.inputs.sources[0])
-    target = to_arrow_schema(spark_schema(loaded.open().schema, "lake.raw.events"), timezone="UTC")
+    target = to_arrow_schema(spark_schema(loaded.open().schema, "lake.raw.events"))
     directory = plan_directory(workspace, header.plan_id)
     (split,) = read_splits(directory, 0, "events")
     (batch,) = read_split(loaded, split, target, frozenset({"ts", "id"}))

@@ -12,7 +12,6 @@ from files_of_a_table import read, sliced, source_table, write_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.table import Table
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from backfill.api.errors import BackfillError, InvalidPlanInput
 from backfill.planning.plan import (
@@ -29,6 +28,7 @@ from backfill.planning.rows.pinned_table import SourceTable
 from backfill.planning.workspace import Workspace
 from backfill.runtime.source.schemas import spark_schema
 from backfill.runtime.source.split_reading import count_rows, read_in_offset_order
+from backfill.runtime.spark_versions import to_arrow_schema
 from iceberg_tables import catalog_properties, deletion_vectors, position_deletes, sqlite_catalog
 
 ROWS = 100
@@ -215,7 +215,7 @@ def test_only_rows_in_the_offset_ranges_are_read_and_they_come_in_offset_order(
         replace(file.split, row_groups=groups, offsets=ranges)
         for groups in ((0, 1, 2, 3), (4, 5, 6, 7))
     )
-    target = to_arrow_schema(spark_schema(with_offsets.open().schema, "events"), timezone="UTC")
+    target = to_arrow_schema(spark_schema(with_offsets.open().schema, "events"))
     rows = pa.Table.from_batches(
         read_in_offset_order(with_offsets, [second, first], target)
     ).to_pylist()
@@ -230,7 +230,7 @@ def test_only_rows_in_the_offset_ranges_are_read_and_they_come_in_offset_order(
 
 def test_no_rows_in_the_offset_ranges_give_no_batch(file: File, with_offsets: SourceTable) -> None:
     split = replace(file.split, offsets=(OffsetRange(partition=9, start=0, end=100),))
-    target = to_arrow_schema(spark_schema(with_offsets.open().schema, "events"), timezone="UTC")
+    target = to_arrow_schema(spark_schema(with_offsets.open().schema, "events"))
     assert list(read_in_offset_order(with_offsets, [split], target)) == []
 
 
