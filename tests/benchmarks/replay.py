@@ -121,7 +121,7 @@ class Replay:
         checkpoint = self._scratch / "checkpoints" / name
         store = choose_state_store(frame, self.header, Workspace(str(checkpoint)), queries)
         print(name, "keeps its state in", store.reason, file=sys.stderr)
-        gate = StepGate(self._run, name, columns_used(frame))
+        gate = StepGate(self._run, frame.sparkSession, name, columns_used(frame))
 
         def write(rows: DataFrame, step: int) -> None:
             with gate.open(rows.sparkSession, step):

@@ -53,7 +53,8 @@ class Backfill:
             used: by source, the columns that are read; otherwise those that matter.
         """
         checkpoint = f"{self.settings.checkpoints}/{name}"
-        gate = StepGate(self.run, name, columns_used(frame) if used is None else used)
+        used = columns_used(frame) if used is None else used
+        gate = StepGate(self.run, frame.sparkSession, name, used)
 
         def write(rows: DataFrame, batch: int) -> None:
             rows.write.mode("overwrite").parquet(f"{checkpoint}-result/batch={batch}")

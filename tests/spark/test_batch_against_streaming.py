@@ -35,6 +35,7 @@ from backfill.runtime.batch import spans
 from backfill.runtime.batch.look_back import analyze
 from backfill.runtime.batch.time_reach import Bounded
 from backfill.runtime.source.source_frame import source_frame
+from backfill.runtime.spark_versions import to_arrow
 from histories import MINUTE_US, UTC_TIME, times
 
 START = datetime(2024, 3, 1, tzinfo=UTC)
@@ -162,7 +163,7 @@ def by_stream(spark: SparkSession, backfill: Backfill, frame: DataFrame) -> Rows
     backfill.release(steps)
     wait(lambda: committed(query) > steps, query)
     backfill.stop()
-    return of_table(backfill.results(spark).toArrow())
+    return of_table(to_arrow(backfill.results(spark)))
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ from backfill.runtime.batch.span_runner import SpanRunner
 from backfill.runtime.catalyst import analyzed, kind_of, nodes_of, pruned
 from backfill.runtime.queries.run_state import FINISHED
 from backfill.runtime.source.source_frame import source_frame
+from backfill.runtime.spark_versions import to_arrow
 from cases import cases
 from histories import HOUR_US, MINUTE_US, UTC_TIME
 from waiting import eventually
@@ -109,7 +110,7 @@ def streamed(spark: SparkSession, backfill: Backfill, frame: DataFrame) -> pa.Ta
     backfill.release(steps)
     wait(lambda: committed(query) > steps, query)
     backfill.stop()
-    return backfill.results(spark).toArrow()
+    return to_arrow(backfill.results(spark))
 
 
 def rows_of(table: pa.Table) -> Rows:

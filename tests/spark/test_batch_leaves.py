@@ -29,6 +29,7 @@ from backfill.runtime.source.source_frame import (
     task_reader,
 )
 from backfill.runtime.source.step_tasks import StepTasks
+from backfill.runtime.spark_versions import to_arrow
 from plain_values import plain_rows
 
 ZONES = ["UTC", "America/New_York", "Asia/Kolkata"]
@@ -55,7 +56,7 @@ def streamed(backfill: Backfill, steps: range, topic: str | None = None) -> Coun
 def collected(frame: DataFrame) -> Counter[str]:
     """The rows of a batch DataFrame."""
     return Counter(
-        shown(row) for batch in frame.toArrow().to_batches() for row in plain_rows(batch)
+        shown(row) for batch in to_arrow(frame).to_batches() for row in plain_rows(batch)
     )
 
 

@@ -17,6 +17,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from backfill.runtime.spark_versions import to_arrow
 from small_java import JAVA_OPTIONS
 
 
@@ -53,7 +54,7 @@ def _batch(spark: SparkSession, directory: str) -> None:
     windows = rows.groupBy(F.window("at", "1 minute")).count()
     joined = rows.join(windows, F.col("at") >= F.col("window.start"), "left_outer")
     joined.select("id", F.to_json(F.struct("*")).alias("row")).write.parquet(f"{directory}/rows")
-    spark.read.parquet(f"{directory}/rows").toArrow()
+    to_arrow(spark.read.parquet(f"{directory}/rows"))
 
 
 def _stream(spark: SparkSession, directory: str) -> None:

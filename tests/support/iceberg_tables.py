@@ -8,7 +8,7 @@ readers see a real table.
 import json
 import struct
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from zlib import crc32
@@ -36,7 +36,7 @@ from pyiceberg.manifest import (
     manifest_entry_schema_with_data_file,
 )
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
@@ -258,6 +258,26 @@ def parquet_file(
     size = Path(location).stat().st_size
     known = {"file_path": location, "record_count": rows.num_rows, "file_size_in_bytes": size}
     return data_file(table.format_version, **(known | entry))
+
+
+def equality_file(
+    table: Table,
+    path: str,
+    rows: Sequence[Mapping[str, object]],
+    field_ids: Sequence[int],
+    **entry: object,
+) -> DataFile:
+    """Writes a file that deletes what has the values of these rows in some columns, and returns its
+    entry.
+    """
+    location = f"{table.location()}/data/{path}"
+    schema = schema_to_pyarrow(prune_columns(table.schema(), {*field_ids}))
+    Path(location).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(list(rows), schema), location)
+    known = {"content": DataFileContent.EQUALITY_DELETES, "equality_ids": list(field_ids)}
+    known |= {"file_path": location, "record_count": len(rows)}
+    size = Path(location).stat().st_size
+    return data_file(table.format_version, file_size_in_bytes=size, **(known | entry))
 
 
 def metrics(column: int, lower: int, upper: int, nulls: int = 0) -> dict[str, object]:

@@ -273,6 +273,11 @@ class Source(Model):
     """Shorthand for a filter on one column. Rows must satisfy both ``filter`` and this."""
     snapshot: SnapshotRef = SnapshotRef()
     """Snapshot of the table to read. Default: the one that is current when the plan is made."""
+    deletes: Literal["Apply", "Ignore"] = "Apply"
+    """Whether rows that delete files of the table delete are left out (``Apply``) or read
+    (``Ignore``). A table that is written by upserts, as by Flink or Kafka Connect, has each version
+    of a row as it arrived until the table is compacted, which ``Ignore`` reads like the topic.
+    """
     kafka: KafkaColumns = KafkaColumns()
     """Columns with the Kafka metadata of each row."""
     watermark: IngestionWatermark | None = None

@@ -92,6 +92,8 @@ class SourceInput(Model):
     """Column with the Kafka offset, for ``Strict`` order and duplicates."""
     drop_duplicates: bool | None = None
     """Whether only one of several rows with the same partition and offset is read; None for no."""
+    keep_deleted: bool | None = None
+    """Whether rows are read although delete files delete them; None for no."""
     watermark_property: str | None = None
     """Property of snapshots with the watermark of ingestion, if the source names one."""
     watermark_unit: str | None = None
@@ -343,11 +345,13 @@ def header_digest(content: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """A positional delete file or deletion vector that applies to the file of a split."""
+    """A delete file or deletion vector that applies to the file of a split."""
 
     path: str
     format: str
     """``parquet`` or ``puffin``, or another format of positional deletes that PyIceberg reads."""
+    equality: tuple[int, ...] = ()
+    """Field ids of the columns by whose values it deletes rows; empty if it has positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,7 +466,16 @@ def splits_schema() -> "pa.Schema":
             pa.field("spec_id", pa.int32(), nullable=False),
             pa.field("partition", pa.dictionary(pa.int32(), pa.string()), nullable=False),
             pa.field(
-                "deletes", pa.list_(pa.struct([("path", pa.string()), ("format", pa.string())]))
+                "deletes",
+                pa.list_(
+                    pa.struct(
+                        [
+                            ("path", pa.string()),
+                            ("format", pa.string()),
+                            ("equality", pa.list_(pa.int32())),
+                        ]
+                    )
+                ),
             ),
             pa.field(
                 "offsets",
@@ -635,7 +648,10 @@ def split_of(row: dict[str, object]) -> Split:
     duplicates = row["duplicates"]
     fields = dict(row)
     fields["row_groups"] = tuple(groups) if isinstance(groups, Sequence) else None
-    fields["deletes"] = tuple(DeleteFile(**delete) for delete in deletes or ())  # type: ignore[attr-defined]
+    fields["deletes"] = tuple(
+        DeleteFile(each["path"], each["format"], tuple(each["equality"] or ()))
+        for each in deletes or ()  # type: ignore[attr-defined]
+    )
     fields["offsets"] = tuple(OffsetRange(**offset) for offset in offsets or ())  # type: ignore[attr-defined]
     fields["duplicates"] = tuple(PositionRange(**rows) for rows in duplicates or ())  # type: ignore[attr-defined]
     return Split(**fields)  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from backfill.planning.pieces import (
     row_groups,
     several_groups,
 )
-from backfill.planning.plan import splits_schema
+from backfill.planning.plan import DeleteFile, splits_schema
 from backfill.planning.source_files import Bools, Int64s, SourceFiles
 
 MIN_SPLIT_BYTES = 4 * 2**20
@@ -347,7 +347,15 @@ def _deletes(head: Pieces, sources: Sequence[SourceFiles]) -> pa.Array:
     numbers = _numbers(
         head, [files.deletes + first[number] for number, files in enumerate(sources)]
     )
-    as_lists = [
-        [{"path": file.path, "format": file.format} for file in deletes] or None for deletes in sets
-    ]
-    return pa.array(as_lists, kind).take(pa.array(numbers))
+    known: dict[DeleteFile, int] = {}
+    places = [known.setdefault(file, len(known)) for deletes in sets for file in deletes]
+    described = pa.array(
+        [{"path": each.path, "format": each.format, "equality": each.equality} for each in known],
+        kind.value_type,
+    )
+    ends = np.cumsum([0, *map(len, sets)]).astype(np.int32)
+    none = pa.array([not deletes for deletes in sets])
+    lists = pa.ListArray.from_arrays(
+        pa.array(ends), described.take(pa.array(places, pa.int64())), type=kind, mask=none
+    )
+    return lists.take(pa.array(numbers))

@@ -419,6 +419,13 @@ def was_interrupted(spark: SparkSession) -> bool:
     return False
 
 
+def is_of_active_query(spark: SparkSession) -> bool:
+    """Whether this thread is that of a query which the session has started, and has not stopped."""
+    known = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    query = spark._jsparkSession.streams().get(known)
+    return query is not None and bool(query.isActive())
+
+
 def corrupt_record_column(spark: SparkSession) -> str:
     """The name of the column for text that is not a record."""
     return str(spark._jsparkSession.sessionState().conf().columnNameOfCorruptRecord())

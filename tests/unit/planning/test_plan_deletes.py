@@ -1,4 +1,4 @@
-"""Deletes: which splits carry which positional deletes, and what is refused."""
+"""Deletes: which splits carry which of them, and what is refused."""
 
 from pathlib import Path
 
@@ -15,7 +15,16 @@ from pyiceberg.types import NestedField, StringType, TimestamptzType
 
 from backfill.api.errors import InvalidPlanInput
 from backfill.planning.plan import DeleteFile
-from iceberg_tables import commit_files, data_file, metrics, parquet_file, partition_of
+from cases import cases
+from iceberg_tables import (
+    commit_files,
+    commit_manifests,
+    data_file,
+    metrics,
+    parquet_file,
+    partition_of,
+    write_manifest,
+)
 
 START = DAY_US + 6 * HOUR_US
 PATH_COLUMN = 2147483546
@@ -47,14 +56,9 @@ def data(table: Table, name: str, region: str = "eu") -> DataFile:
 
 
 def deletes(table: Table, name: str, region: str = "eu", **entry: object) -> DataFile:
-    return data_file(
-        table.format_version,
-        file_path=name,
-        partition=partition_of(region),
-        record_count=1,
-        file_size_in_bytes=1_000,
-        **{"content": DataFileContent.POSITION_DELETES, **entry},
-    )
+    known = {"content": DataFileContent.POSITION_DELETES, "partition": partition_of(region)}
+    known |= {"file_path": name, "record_count": 1, "file_size_in_bytes": 1_000}
+    return data_file(table.format_version, **(known | entry))
 
 
 def only(path: str) -> dict[str, object]:
@@ -148,16 +152,83 @@ def test_a_deletion_vector_replaces_the_positional_deletes_of_its_file(
     }
 
 
-def test_equality_deletes_are_refused_with_what_to_do(lake: Catalog, tmp_path: Path) -> None:
+def equality(table: Table, name: str, region: str = "eu", **entry: object) -> DataFile:
+    known = {"content": DataFileContent.EQUALITY_DELETES, "equality_ids": [2, 1]}
+    return deletes(table, name, region, **(known | entry))
+
+
+def by_value(name: str) -> DeleteFile:
+    return DeleteFile(name, "parquet", (1, 2))
+
+
+def test_equality_deletes_apply_to_older_files_of_their_partition(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    table = make_table(lake)
+    first = [data(table, "a.parquet"), data(table, "b.parquet", "us")]
+    table = commit_files(lake, table, 1, first, [deletes(table, "d1")])
+    table = commit_files(
+        lake, table, 2, [data(table, "c.parquet")], [equality(table, "e2"), equality(table, "e1")]
+    )
+    commit_files(lake, table, 3, [data(table, "d.parquet")], [equality(table, "e3")])
+    assert deletes_of(plan(tmp_path / "w", source("events"))) == {
+        "a.parquet": (parquet("d1"), by_value("e1"), by_value("e2"), by_value("e3")),
+        "b.parquet": (),
+        "c.parquet": (by_value("e3"),),
+        "d.parquet": (),
+    }
+
+
+def test_equality_deletes_without_a_partition_apply_to_files_of_any(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    """Flink writes them for a table that was partitioned later, and to delete across partitions."""
+    table = lake.create_table("raw.events", SCHEMA)
+    everywhere = equality(table, "e1", partition=partition_of())
+    with table.update_spec() as change:
+        change.add_identity("region")
+    table = lake.load_table("raw.events")
+    table = commit_files(lake, table, 1, [data(table, "a.parquet"), data(table, "b.parquet", "us")])
+    manifest = write_manifest(
+        table, f"{table.location()}/metadata/e.avro", [everywhere], 2, deletes=True, spec_id=0
+    )
+    current = table.current_snapshot()
+    assert current is not None
+    commit_manifests(lake, table, [*current.manifests(table.io), manifest], 2)
+    assert deletes_of(plan(tmp_path / "w", source("events"))) == dict.fromkeys(
+        ("a.parquet", "b.parquet"), (by_value("e1"),)
+    )
+
+
+@cases(
+    "entry, most, reason",
+    {
+        "by a column that is gone": ({"equality_ids": [7]}, 9, "the schema has no column of id 7"),
+        "in Avro": ({"file_format": FileFormat.AVRO}, 9, "e1, which is not Parquet .avro."),
+        "too many": ({}, 0, "1 times to files; at most 0 can be"),
+        "too long": ({"record_count": 10**9}, 9, "with 1,000,000,000 rows to one file; at most"),
+    },
+)
+def test_equality_deletes_that_cannot_be_applied_are_refused_with_what_to_do(
+    lake: Catalog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    entry: dict[str, object],
+    most: int,
+    reason: str,
+) -> None:
+    monkeypatch.setattr("backfill.planning.metadata.delete_files._MOST_APPLIED", most)
     table = make_table(lake)
     table = commit_files(lake, table, 1, [data(table, "a.parquet")])
-    equality = deletes(table, "e1", content=DataFileContent.EQUALITY_DELETES, equality_ids=[1])
-    commit_files(lake, table, 2, [], [equality])
+    commit_files(lake, table, 2, [], [equality(table, "e1", **entry)])
     with pytest.raises(
         InvalidPlanInput,
-        match="1 equality delete files that may apply to the range, such as e1; compact",
+        match=f"equality deletes of lake.raw.events cannot be applied: .*{reason}.*; compact"
+        " .* or set deletes: Ignore",
     ):
         plan(tmp_path / "w", source("events"))
+    kept = plan(tmp_path / "w", source("events", deletes="Ignore"))
+    assert deletes_of(kept) == {"a.parquet": ()}
 
 
 def test_equality_deletes_older_than_all_data_of_the_range_do_no_harm(

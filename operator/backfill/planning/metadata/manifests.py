@@ -38,10 +38,10 @@ from pyiceberg.utils.schema_conversion import LOGICAL_FIELD_TYPE_MAPPING
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.iceberg.library_errors import reason, says_later
 from backfill.iceberg.timestamp_units import GREATEST_US, LEAST_US
+from backfill.planning.metadata.delete_files import DeleteIndex, unpartitioned
 from backfill.planning.metadata.ingestion_watermark import latest_us, written_us
 from backfill.planning.metadata.partitions import SpecReader, spec_reader
 from backfill.planning.metadata.pinning import PinnedTable
-from backfill.planning.metadata.positional_deletes import DeleteIndex
 from backfill.planning.metadata.source_filter import in_range
 from backfill.planning.missing_offsets import NO_BOUNDS
 from backfill.planning.source_files import (
@@ -179,6 +179,7 @@ class ManifestScan:
         self._kafka_columns = _kafka_columns(pinned)
         self._metrics_may_match = _metrics_evaluator(pinned)
         self._deletes = DeleteIndex()
+        self._unpartitioned = unpartitioned(pinned.table)
         self._data: list[ManifestFile] = []
         self._skipped: list[ManifestFile] = []
         self._sees_after = False
@@ -194,14 +195,14 @@ class ManifestScan:
         """All data files that may hold rows of the range.
 
         Raises:
-            InvalidPlanInput: there are equality deletes or files in another format than Parquet, or
-                a manifest cannot be read.
+            InvalidPlanInput: there are too many equality deletes, or files in another format than
+                Parquet, or a manifest cannot be read.
         """
         manifests = self._manifests()
         io = self._pinned.table.io
         data = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
         for manifest in manifests:
-            if manifest.content == ManifestContent.DELETES:
+            if manifest.content == ManifestContent.DELETES and not self._pinned.source.keep_deleted:
                 self._read_deletes(io, manifest)
         chunks: list[_Chunk] = []
         other_formats: list[str] = []
@@ -416,27 +417,17 @@ class ManifestScan:
         for entry, sequence in self._entries(io, manifest):
             partition = self._partitions.number(manifest.partition_spec_id, entry.partition)
             if entry.content == DataFileContent.EQUALITY_DELETES:
-                self._deletes.equality.append((sequence, entry.file_path))
+                of_all = manifest.partition_spec_id in self._unpartitioned
+                self._deletes.add_equality(entry._data, sequence, None if of_all else partition)
             else:
                 self._deletes.add(entry._data, sequence, partition)
 
     def _entries(self, io: FileIO, manifest: ManifestFile) -> Iterator[tuple[DataFile, int]]:
-        """Live entries with their sequence numbers,
-        which are inherited from the manifest if they have none.
-        """
+        """Entries of the files that are read, with their sequence numbers."""
         try:
-            with AvroFile[Record](
-                io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[3], {2: DataFile}
-            ) as entries:
-                for entry in entries:
-                    status, snapshot, sequence, _, file = entry._data
-                    if self._pinned.appends is not None:
-                        added = status == ManifestEntryStatus.ADDED
-                        wanted = added and snapshot in {None, manifest.added_snapshot_id}
-                    else:
-                        wanted = status != ManifestEntryStatus.DELETED
-                    if wanted:
-                        yield file, manifest.sequence_number if sequence is None else sequence
+            for added, file, sequence in live_entries(manifest, io):
+                if added or self._pinned.appends is None:
+                    yield file, sequence
         except (OSError, ValueError) as error:
             raise self._unreadable(manifest.manifest_path, error) from error
 
@@ -453,8 +444,10 @@ class ManifestScan:
         )
         chunks.clear()
         partition, sequence = numbers[:, 6].astype(np.int32), numbers[:, 7].copy()
-        self._refuse_equality_deletes(sequence)
         deletes, delete_sets = self._deletes.assign(path, sequence, partition)
+        times = np.bincount(deletes, minlength=len(delete_sets))
+        if why := self._deletes.cannot_be_applied(self._pinned.schema, delete_sets, times):
+            self._refuse_deletes(why)
         return SourceFiles(
             source=self._pinned.source,
             column=self.column,
@@ -477,19 +470,15 @@ class ManifestScan:
             offset_bounds=offsets.T.copy() if len(offsets) == len(path) else None,
         )
 
-    def _refuse_equality_deletes(self, sequences: np.ndarray[Any, np.dtype[np.int64]]) -> None:
-        oldest = int(sequences.min()) if sequences.size else GREATEST_US
-        applying = [path for sequence, path in self._deletes.equality if sequence > oldest]
-        if applying:
-            raise InvalidPlanInput(
-                Problem(
-                    f"{self._pinned.field}.table",
-                    f"table {self._pinned.source.table} has {len(applying)} equality delete files"
-                    f" that may apply to the range, such as {applying[0]}",
-                    "compact the table (rewrite_data_files with delete-file-threshold 1) and plan"
-                    " again on the new snapshot",
-                )
+    def _refuse_deletes(self, which: str) -> None:
+        raise InvalidPlanInput(
+            Problem(
+                f"{self._pinned.field}.table",
+                f"equality deletes of {self._pinned.source.table} cannot be applied: {which}",
+                "compact the table (rewrite_data_files with delete-file-threshold 1) and plan"
+                " again on the new snapshot, or set deletes: Ignore to read deleted rows as well",
             )
+        )
 
     def _refuse_other_formats(self, files: list[str]) -> None:
         if files:
@@ -514,6 +503,23 @@ class ManifestScan:
                 unavailable=says_later(error),
             )
         )
+
+
+def live_entries(manifest: ManifestFile, io: FileIO) -> Iterator[tuple[bool, DataFile, int]]:
+    """The files of a manifest that are still there: whether its snapshot has added them, and their
+    sequence numbers, which are those of the manifest if they have none.
+    """
+    path = io.new_input(manifest.manifest_path)
+    with AvroFile[Record](path, MANIFEST_ENTRY_SCHEMAS[3], {2: DataFile}) as entries:
+        for entry in entries:
+            status, snapshot, sequence, _, file = entry._data
+            added = status == ManifestEntryStatus.ADDED
+            if status != ManifestEntryStatus.DELETED:
+                yield (
+                    added and snapshot in {None, manifest.added_snapshot_id},
+                    file,
+                    manifest.sequence_number if sequence is None else sequence,
+                )
 
 
 def manifests_of(snapshot: Snapshot, io: FileIO) -> list[ManifestFile]:

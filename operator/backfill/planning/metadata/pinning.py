@@ -82,6 +82,7 @@ def pin(catalogs: Catalogs, source: Source, field: str) -> PinnedTable:
         kafka_partition_column=source.kafka.partition_column,
         kafka_offset_column=source.kafka.offset_column,
         drop_duplicates=source.kafka.drop_duplicates or None,
+        keep_deleted=source.deletes == "Ignore" or None,
         watermark_property=source.watermark.property if source.watermark else None,
         watermark_unit=source.watermark.unit if source.watermark else None,
     )

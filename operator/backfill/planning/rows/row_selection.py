@@ -42,11 +42,10 @@ class RowSelection:
         split: Split,
         columns: Columns,
         constants: Mapping[int, Any],
-        left_out: Positions | None,
     ):
-        """``columns`` are those of the file, ``constants`` the values of columns that it may lack,
-        ``left_out`` the sorted positions of rows in the file that are left out in any case."""
-        self._left_out = left_out
+        """``columns`` are those of the file, ``constants`` the values of those it lacks."""
+        self.left_out: Positions | None = None
+        """The sorted positions of rows in the file that are left out in any case."""
         self._ids: set[int] = set()
         self._conditions = [*self._time_slice(table, split), *self._offsets(table, split.offsets)]
         self._filter = self._row_filter(table)
@@ -71,7 +70,7 @@ class RowSelection:
     @property
     def takes_all(self) -> bool:
         """Whether every row is read."""
-        return self._left_out is None and not self._conditions and self._filter is None
+        return self.left_out is None and not self._conditions and self._filter is None
 
     def mask(self, batch: pa.RecordBatch, position: int) -> pa.BooleanArray | None:
         """For each row of a batch whether it is read, null meaning no; None if all are.
@@ -80,8 +79,8 @@ class RowSelection:
         """
         columns = self._columns(batch)
         masks = [condition(columns) for condition in self._conditions]
-        if self._left_out is not None:
-            masks.append(_kept(self._left_out, position, batch.num_rows))
+        if self.left_out is not None:
+            masks.append(_kept(self.left_out, position, batch.num_rows))
         if self._filter is not None:
             masks.append(_matching(columns, batch.num_rows, self._filter))
         return reduce(pc.and_, masks) if masks else None
@@ -146,7 +145,8 @@ def _compared(kind: IcebergType) -> IcebergType:
     return FixedType(_UUID_BYTES) if isinstance(kind, UUIDType) else kind
 
 
-def _comparable(array: pa.Array) -> pa.Array:
+def comparable(array: pa.Array) -> pa.Array:
+    """Values that PyArrow can compare: of UUIDs their bytes."""
     return array.storage if isinstance(array, pa.UuidArray) else array
 
 
@@ -159,7 +159,7 @@ def _matching(columns: Mapping[int, pa.Array], rows: int, condition: pc.Expressi
     flat = pa.table(
         {
             _ROW: np.arange(rows),
-            **{_flat_name(field_id): _comparable(column) for field_id, column in columns.items()},
+            **{_flat_name(field_id): comparable(column) for field_id, column in columns.items()},
         }
     )
     mask = np.zeros(rows, np.bool_)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import _read_deletes
 from pyiceberg.manifest import DataFile, FileFormat
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.types import NestedField
 
 from backfill.api.errors import InvalidPlanInput, Problem
@@ -19,6 +19,7 @@ from backfill.iceberg.file_columns import Columns, columns_of, names_of
 from backfill.iceberg.missing_columns import initial_value, partition_values
 from backfill.planning.parquet_footers import miscounted, open_parquet, unfit
 from backfill.planning.plan import DeleteFile, Split
+from backfill.planning.rows.equality_deletes import ComparedColumns, deleted_positions
 from backfill.planning.rows.pinned_table import OpenTable
 from backfill.planning.rows.row_selection import Positions, RowSelection
 
@@ -111,8 +112,12 @@ def open_split(
         parquet = open_parquet(stream, pre_buffer=True)
         columns = columns_of(parquet.schema_arrow, table.name_mapping)
         constants = _constants(table.schema, split)
-        selection = RowSelection(table, split, columns, constants, _left_out(table, split))
-        needed = Schema(*{field.field_id: field for field in (*selection.fields, *wanted)}.values())
+        selection = RowSelection(table, split, columns, constants)
+        equality = {column for each in split.deletes for column in each.equality}
+        compared = prune_columns(table.schema, equality, select_full_types=True).fields
+        needed = Schema(
+            *{each.field_id: each for each in (*selection.fields, *compared, *wanted)}.values()
+        )
         problem = unfit(split.path, parquet.schema_arrow, needed, table.name_mapping, constants)
         problem = problem or miscounted(
             split.path, parquet.metadata, split.file_row_groups, split.file_rows
@@ -130,7 +135,9 @@ def open_split(
             if split.row_groups is not None
             else tuple(range(parquet.num_row_groups))
         )
-        yield SplitFile(parquet, columns, constants, selection, groups)
+        file = SplitFile(parquet, columns, constants, selection, groups)
+        selection.left_out = _left_out(table, split, file)
+        yield file
 
 
 def _constants(schema: Schema, split: Split) -> dict[int, Any]:
@@ -142,10 +149,13 @@ def _constants(schema: Schema, split: Split) -> dict[int, Any]:
     return {field_id: value for field_id, value in values.items() if value is not None}
 
 
-def _left_out(table: OpenTable, split: Split) -> Positions | None:
+def _left_out(table: OpenTable, split: Split, file: SplitFile) -> Positions | None:
     """The sorted positions of rows that are deleted, or there twice."""
-    found = [_read_delete_file(table, delete).get(split.path) for delete in split.deletes]
-    positions = [each.to_numpy() for each in found if each is not None]
+    equality = [each for each in split.deletes if each.equality]
+    found = [_read_delete_file(table, each) for each in split.deletes if not each.equality]
+    positions = [each[split.path].to_numpy() for each in found if split.path in each]
+    data = ComparedColumns(table.schema, file.parquet, file.columns, file.constants)
+    positions += deleted_positions(table, equality, data, file.row_groups)
     positions += [np.arange(each.start, each.end) for each in split.duplicates]
     return np.unique(np.concatenate(positions)).astype(np.int64) if positions else None
 

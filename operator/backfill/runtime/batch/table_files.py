@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+import pyarrow as pa
 from pyiceberg.exceptions import ResolveError
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.transforms import IdentityTransform
@@ -13,8 +15,9 @@ from backfill.api.output import Output
 from backfill.iceberg.library_errors import reason
 from backfill.iceberg.missing_columns import partition_text
 from backfill.iceberg.open_tables import Catalogs
-from backfill.iceberg.table_scan import scan_files
 from backfill.outputs.window_rows import WindowRows
+from backfill.planning.metadata.delete_files import DeleteIndex, unpartitioned
+from backfill.planning.metadata.manifests import live_entries
 from backfill.planning.metadata.pinning import check_pinned
 from backfill.planning.plan import DeleteFile, SourceInput, Split, StaticInput
 from backfill.planning.rows.pinned_table import SourceTable, load_source_table
@@ -64,11 +67,11 @@ def whole_table(static: StaticInput) -> tuple[SourceTable, list[Split]]:
     )
     table = catalogs.load_table(static.table, "spec.staticTables")
     try:
-        tasks = scan_files(table, static.snapshot_id)
-        splits = [split for task in tasks for split in splits_of(table, static.table, task)]
+        files = _files_of(table, static.snapshot_id, found.open().schema)
+        splits = [split for each in files for split in _row_groups(table, static.table, *each)]
     except (ValueError, TypeError, ResolveError) as error:
         message = f"the files of {static.table} cannot be read: {reason(error)}"
-        fix = "compact the table if it has equality deletes"
+        fix = "compact the table, or read another one"
         raise InvalidPlanInput(Problem("spec.staticTables", message, fix)) from error
     others = sorted({split.format for split in splits} - {"parquet"})
     if others:
@@ -79,25 +82,57 @@ def whole_table(static: StaticInput) -> tuple[SourceTable, list[Split]]:
     return found, splits
 
 
-def splits_of(table: Table, name: str, task: FileScanTask, step: int = 0) -> Iterator[Split]:
-    """The row groups of a file, by its manifest; the whole file where that does not have them."""
-    file = task.file
-    groups = len(file.split_offsets or ()) or 1
-    deletes = tuple(
-        sorted(
-            (
-                DeleteFile(delete.file_path, delete.file_format.name.lower())
-                for delete in task.delete_files
-            ),
-            key=lambda delete: delete.path,
-        )
+def _files_of(
+    table: Table, snapshot_id: int, schema: Schema
+) -> Iterator[tuple[DataFile, tuple[DeleteFile, ...]]]:
+    """All files of a snapshot, with what deletes their rows."""
+    index, everywhere = DeleteIndex(), unpartitioned(table)
+    data: list[tuple[DataFile, int, int]] = []
+    places: dict[object, int] = {}
+    snapshot = table.snapshot_by_id(snapshot_id)
+    for manifest in snapshot.manifests(table.io) if snapshot else ():
+        for _, file, sequence in live_entries(manifest, table.io):
+            of = (manifest.partition_spec_id, file.partition)
+            place = places.setdefault(of, len(places))
+            if manifest.content == ManifestContent.DATA:
+                file.spec_id = manifest.partition_spec_id
+                data.append((file, sequence, place))
+            elif file.content == DataFileContent.POSITION_DELETES:
+                index.add(file._data, sequence, place)
+            else:
+                part = None if manifest.partition_spec_id in everywhere else place
+                index.add_equality(file._data, sequence, part)
+    chosen, sets = index.assign(
+        pa.array([file.file_path for file, *_ in data], pa.string()),
+        np.array([sequence for _, sequence, _ in data], np.int64),
+        np.array([place for *_, place in data], np.int32),
     )
+    if why := index.cannot_be_applied(schema, sets, np.bincount(chosen, minlength=len(sets))):
+        raise ValueError(f"equality deletes cannot be applied: {why}")
+    return zip((file for file, *_ in data), (sets[each] for each in chosen), strict=True)
+
+
+def splits_of(table: Table, name: str, task: FileScanTask, step: int = 0) -> Iterator[Split]:
+    """The splits of a file of a scan."""
+    deletes = (
+        DeleteFile(delete.file_path, delete.file_format.name.lower())
+        for delete in task.delete_files
+    )
+    by_path = tuple(sorted(deletes, key=lambda delete: delete.path))
+    return _row_groups(table, name, task.file, by_path, step)
+
+
+def _row_groups(
+    table: Table, name: str, file: DataFile, deletes: tuple[DeleteFile, ...], step: int = 0
+) -> Iterator[Split]:
+    """The row groups of a file, by its manifest; the whole file where that does not have them."""
+    groups = len(file.split_offsets or ()) or 1
     for group in range(groups):
         yield Split(
             step=step,
             source=name,
             path=file.file_path,
-            format=file.file_format.name.lower(),
+            format=FileFormat(file.file_format).name.lower(),
             file_bytes=file.file_size_in_bytes,
             row_groups=(group,) if groups > 1 else None,
             slice_start_us=None,

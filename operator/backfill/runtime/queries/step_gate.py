@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 
 from pyspark.sql import SparkSession
 
-from backfill.runtime.catalyst import was_interrupted
+from backfill.runtime.catalyst import is_of_active_query, was_interrupted
 from backfill.runtime.queries.run_state import Run
 from backfill.runtime.source.clock import Announcement
 from backfill.runtime.source.step_tasks import StepTasks
@@ -20,8 +20,8 @@ _LOOK_SECONDS = 0.2
 
 
 _INTERRUPTED = (
-    "py4j.protocol.Py4JJavaError: An error occurred while calling Thread.sleep:"
-    " java.lang.InterruptedException"
+    "py4j.protocol.Py4JJavaError: An error occurred while calling Thread.sleep.\n"
+    ": java.lang.InterruptedException"
 )
 """By this text Spark knows that a query was stopped and has not failed. It looks for it by a
 pattern that needs a deeper stack the longer a text is: Py4J's, with Java's trace, is too long.
@@ -35,13 +35,14 @@ class Interrupted(Exception):  # noqa: N818 - not an error: the query is stopped
 class StepGate:
     """The steps of one query."""
 
-    def __init__(self, run: Run, query: str, used: Mapping[str, Set[str]]):
-        """``used`` are, by source, the columns that the query uses.
+    def __init__(self, run: Run, spark: SparkSession, query: str, used: Mapping[str, Set[str]]):
+        """``spark`` starts the query, and ``used`` are, by source, the columns that it uses.
 
         Raises:
             PlanCorrupt: a file of the plan is damaged or missing.
         """
         self._run = run
+        self._spark = spark
         self._query = query
         plan, rate = run.settings.plan_workspace, run.settings.max_rows_per_second
         self._sources = [
@@ -73,7 +74,8 @@ class StepGate:
             PlanCorrupt: a file of the plan is damaged or missing.
         """
         while not self._run.wait_for_step(step, _LOOK_SECONDS):
-            if was_interrupted(spark):
+            # Spark 3.5 loses some interrupts between two batches
+            if was_interrupted(spark) or not is_of_active_query(self._spark):
                 raise Interrupted(_INTERRUPTED)
         self._run.tracker.begin(self._query, step)
         for each in self._of(step):

@@ -342,7 +342,7 @@ class SwitchedWriter(ReplacedWriter):
         install_effects()
         complete = query.output_mode.lower() == "complete"
         records = records_of_query(self._df)
-        gate = StepGate(run, name, query.used)
+        gate = StepGate(run, self._df.sparkSession, name, query.used)
         function = BatchFunction(
             query.function, name, query.called, run, gate, complete=complete, records=records
         )
@@ -372,7 +372,7 @@ class SwitchedWriter(ReplacedWriter):
         self._listen(self._df)
         plain = self._plain(target.query, query.checkpoint)
         plain = plain.outputMode(choice.output_mode or "append")
-        gate = StepGate(run, target.query, query.used)
+        gate = StepGate(run, self._df.sparkSession, target.query, query.used)
         holds = "Rows" if choice.output_mode is None else choice.holds
         writer = redirect(plain, target.sink, gate, holds)
         run.tracker.add(

@@ -22,7 +22,7 @@ from backfill.runtime.source.split_reading import read_split
 from backfill.runtime.switching import static_tables
 from backfill.runtime.switching.batch_function import BatchInProgress, batch_in_progress, within
 from backfill.runtime.switching.static_tables import StaticTables
-from iceberg_tables import commit_files, data_file, parquet_file
+from iceberg_tables import commit_files, data_file, equality_file, parquet_file
 
 NAME = "lake.raw.users"
 UNKNOWN = AnalysisException("[TABLE_OR_VIEW_NOT_FOUND] it cannot be found")
@@ -214,13 +214,34 @@ def test_no_row_is_left_out_of_a_file_whose_manifest_says_that_it_has_none(lake:
     known = {name: getattr(file, name) for name in names}
     commit_files(lake, table, 1, [data_file(2, **known, record_count=0)])
     table.refresh()
+    assert read_whole(table) == rows
+
+
+def test_rows_of_a_table_that_was_changed_by_upserts_are_the_last_ones(lake: Catalog) -> None:
+    rows = pa.table({"user": [1, 2, 3]})
+    table = lake.create_table("raw.regions", schema=rows.schema)
+    table.append(rows)
+    table = lake.load_table("raw.regions")
+    deletes = equality_file(table, "deletes.parquet", [{"user": 2}, {"user": 4}], [1])
+    fresh = parquet_file(table, "fresh.parquet", pa.table({"user": [2, 4]}))
+    table = commit_files(lake, table, 7, [fresh], [deletes])
+    assert sorted(read_whole(table)["user"].to_pylist()) == [1, 2, 3, 4]
+    wrong = equality_file(table, "wrong.parquet", [{"user": 2}], [1], equality_ids=[9])
+    table = commit_files(lake, table, 8, [], [wrong])
+    with pytest.raises(InvalidPlanInput, match=r"the schema has no column of id 9; compact"):
+        read_whole(table)
+
+
+def read_whole(table: Table) -> pa.Table:
+    """The rows of ``raw.regions``, read as a static table."""
     found, splits = whole_table(
         StaticInput(
             table="lake.raw.regions",
             table_uuid=str(table.metadata.table_uuid),
-            snapshot_id=1,
+            snapshot_id=table.metadata.current_snapshot_id or 0,
             schema_id=table.schema().schema_id,
         )
     )
-    read = [batch for split in splits for batch in read_split(found, split, rows.schema)]
-    assert pa.Table.from_batches(read, rows.schema) == rows
+    schema = table.schema().as_arrow()
+    read = [batch for split in splits for batch in read_split(found, split, schema)]
+    return pa.Table.from_batches(read, schema).cast(pa.schema([("user", pa.int64())]))

@@ -1,0 +1,168 @@
+"""Finds the delete files that apply to each data file, by the rules of the Iceberg specification
+("Scan Planning").
+
+A deletion vector applies to the file that it names. A positional delete file applies to the file
+that it names, or to all files of its partition. Both apply only to data that is not newer, and a
+deletion vector replaces all positional deletes. An equality delete file applies to all files of its
+partition, or of the table if it has no partition, that are older than it.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import VoidTransform
+
+from backfill.planning.plan import DeleteFile
+from backfill.planning.source_files import Int32s, Int64s
+
+_MOST_APPLIED = 500_000
+"""Most times that a delete file is applied to a file: a plan has them with each split."""
+_MOST_KEYS = 20_000_000
+"""Most rows of the equality deletes that are applied to one file, which a task has in memory."""
+_PATH_FIELD_ID = 2147483546
+"""Reserved field id of ``file_path`` in positional delete files."""
+
+
+_Set = tuple[tuple[DeleteFile, ...], int | None, int, int]
+"""Positional deletes, a partition, and the places from which on equality deletes of that partition,
+and of the whole table, apply.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Delete:
+    file: DeleteFile
+    sequence: int
+    lower_path: str | None
+    upper_path: str | None
+
+    def may_touch(self, path: str) -> bool:
+        return (self.lower_path is None or self.lower_path <= path) and (
+            self.upper_path is None or path <= self.upper_path
+        )
+
+
+class DeleteIndex:
+    """Collects the delete files of a snapshot, then returns those that apply to each data file."""
+
+    def __init__(self) -> None:
+        self._by_path: dict[str, list[_Delete]] = {}
+        self._by_partition: dict[int, list[_Delete]] = {}
+        self._rows: dict[DeleteFile, int] = {}
+        self._by_value: dict[int | None, list[tuple[int, DeleteFile]]] = {}
+        """Equality deletes with their sequence numbers, by partition; None for the whole table."""
+
+    def add_equality(self, entry: Sequence[object], sequence: int, partition: int | None) -> None:
+        """Adds an equality delete file; ``partition`` is None if it applies to all."""
+        columns, rows = entry[14], entry[4]
+        assert isinstance(columns, Sequence), "equality deletes name their columns"
+        file = DeleteFile(str(entry[1]), str(entry[2]).lower(), tuple(sorted(columns)))
+        self._rows[file] = int(rows)  # type: ignore[call-overload]
+        self._by_value.setdefault(partition, []).append((sequence, file))
+
+    def cannot_be_applied(
+        self, schema: Schema, sets: Sequence[tuple[DeleteFile, ...]], times: Iterable[int]
+    ) -> str:
+        """Why deletes cannot be applied; empty if they can. Each set applies to so many files."""
+        for file in {file for each in sets for file in each if file.equality}:
+            missing = [each for each in file.equality if each not in schema._lazy_id_to_field]
+            if missing:
+                return f"{file.path}: the schema has no column of id {missing[0]}"
+            if file.format != "parquet":
+                return f"{file.path}, which is not Parquet ({file.format})"
+        applied = sum(len(each) * int(files) for each, files in zip(sets, times, strict=True))
+        if applied > _MOST_APPLIED:
+            return f"{applied:,} times to files; at most {_MOST_APPLIED:,} can be"
+        keys = max(sum(self._rows.get(file, 0) for file in each) for each in sets)
+        if keys > _MOST_KEYS:
+            return f"with {keys:,} rows to one file; at most {_MOST_KEYS:,} can be"
+        return ""
+
+    def add(self, entry: Sequence[object], sequence: int, partition: int) -> None:
+        """Adds a positional delete file, given by the fields of its manifest entry in the order of
+        format version 3.
+        """
+        path, kind, referenced = str(entry[1]), str(entry[2]).lower(), entry[17]
+        lower, upper = _path_bound(entry[10]), _path_bound(entry[11])
+        if referenced is None and lower is not None and lower == upper:
+            referenced = lower
+        delete = _Delete(DeleteFile(path, kind), sequence, lower, upper)
+        if referenced is not None:
+            self._by_path.setdefault(str(referenced), []).append(delete)
+        else:
+            self._by_partition.setdefault(partition, []).append(delete)
+
+    def assign(
+        self, paths: pa.StringArray, sequences: Int64s, partitions: Int32s
+    ) -> tuple[Int32s, list[tuple[DeleteFile, ...]]]:
+        """For each data file the index of its set of deletes, and the sets. Set 0 is empty."""
+        for found in self._by_value.values():
+            found.sort(key=lambda each: (each[0], each[1].path))
+        sets: dict[_Set, int] = {((), None, 0, 0): 0}
+        chosen = np.zeros(len(paths), np.int32)
+        for row in self._candidates(paths, partitions):
+            path, partition = paths[row].as_py(), int(partitions[row])
+            sequence = int(sequences[row])
+            applying = self._applying(path, sequence, partition)
+            newer = (self._newer(partition, sequence), self._newer(None, sequence))
+            chosen[row] = sets.setdefault((applying, partition, *newer), len(sets))
+        return chosen, list(map(self._files, sets))
+
+    def _newer(self, partition: int | None, sequence: int) -> int:
+        """The place of the first equality deletes that are newer than a file of data."""
+        return bisect_right(self._by_value.get(partition, ()), sequence, key=lambda each: each[0])
+
+    def _files(self, applying: _Set) -> tuple[DeleteFile, ...]:
+        positional, partition, *newer = applying
+        equality = (
+            file
+            for part, first in zip((partition, None), newer, strict=True)
+            for _, file in self._by_value.get(part, ())[first:]
+        )
+        return (*positional, *equality)
+
+    def _candidates(self, paths: pa.StringArray, partitions: Int32s) -> Int64s:
+        if None in self._by_value:
+            return np.arange(len(paths))
+        known = [each for each in (*self._by_partition, *self._by_value) if each is not None]
+        hit = np.isin(partitions, np.array(known, np.int32))
+        if self._by_path:
+            named = pc.is_in(paths, value_set=pa.array(self._by_path, pa.string()))
+            hit |= named.to_numpy(zero_copy_only=False)
+        return np.flatnonzero(hit)
+
+    def _applying(self, path: str, sequence: int, partition: int) -> tuple[DeleteFile, ...]:
+        named = [delete for delete in self._by_path.get(path, ()) if delete.sequence >= sequence]
+        vectors = [delete.file for delete in named if delete.file.format == "puffin"]
+        if vectors:
+            return tuple(sorted(vectors, key=lambda file: file.path))
+        shared = [
+            d
+            for d in self._by_partition.get(partition, ())
+            if d.sequence >= sequence and d.may_touch(path)
+        ]
+        return tuple(
+            sorted({delete.file for delete in (*named, *shared)}, key=lambda file: file.path)
+        )
+
+
+def unpartitioned(table: Table) -> set[int]:
+    """IDs of the partition specs without a partition: equality deletes of these are of the whole
+    table.
+    """
+    return {
+        spec_id
+        for spec_id, spec in table.metadata.specs().items()
+        if all(isinstance(each.transform, VoidTransform) for each in spec.fields)
+    }
+
+
+def _path_bound(bounds: object) -> str | None:
+    value = bounds.get(_PATH_FIELD_ID) if isinstance(bounds, dict) else None
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else None
