@@ -27,8 +27,9 @@ from backfill.api.errors import UnsupportedProgram
 from backfill.api.output import Output
 from backfill.outputs.cleanup import remove_orphans
 from backfill.outputs.result_names import Result
-from backfill.outputs.staging import Part, Staged, read_staged, staged_files
+from backfill.outputs.staging import Part, Staged, StagedBatch, read_staged, staged_files
 from backfill.outputs.window_rows import Stretch
+from backfill.runtime import sink
 from backfill.runtime.changes.micro_batches import redirect
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.sink import SinkWriter, settings_for, sink_settings
@@ -90,9 +91,9 @@ class Stream:
     def run(self, change: Callable[[DataFrame], DataFrame] = lambda frame: frame) -> None:
         """Runs the query until it has read all files."""
         writer = change(self.read()).writeStream.option("checkpointLocation", str(self.checkpoint))
-        sink = sink_settings(writer._df, _settings(self.output), self.output, "copy")
+        given = sink_settings(writer._df, _settings(self.output), self.output, "copy")
         fake_gate: Any = SimpleNamespace(open=lambda _spark, _batch: nullcontext())
-        redirect(writer, sink, fake_gate).trigger(availableNow=True).start().awaitTermination()
+        redirect(writer, given, fake_gate).trigger(availableNow=True).start().awaitTermination()
 
     def written(self) -> list[int]:
         """The ids in the branch, sorted."""
@@ -228,6 +229,28 @@ def test_rows_that_do_not_fit_are_refused_before_the_query_starts(stream: Stream
         f"column id of {stream.output.table} is a int64, but the rows have a string",
     ]
     assert not stream.checkpoint.exists()
+
+
+def test_a_thread_that_read_the_table_earlier_does_not_make_another_ones_result_seem_lost(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queries of one output stage their batches at the same time."""
+    writer = SinkWriter(settings_for(stream.table, _settings(stream.output), stream.output, "a"))
+
+    def stage(batch: int) -> bool:
+        return writer.stage(StagedBatch("a", batch, (), writer.spec_id, 0))
+
+    assert stage(0)
+    before = stream.table.metadata
+    answered = sink.answered
+
+    def slower_than_another(request: Callable[[], Any], seconds: float) -> Any:
+        table = answered(request, seconds)
+        sink._open(stream.output.table).metadata = before
+        return table
+
+    monkeypatch.setattr(sink, "answered", slower_than_another)
+    assert stage(1)
 
 
 def test_rows_that_are_left_out_need_not_fit(stream: Stream, lake: Catalog) -> None:

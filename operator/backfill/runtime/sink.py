@@ -8,6 +8,7 @@ lost may refer to them: unreferenced files are removed after the run.
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -231,7 +232,7 @@ class SinkWriter:
         self._settings = settings
         self.decoding_is_known = False
         """Whether so much was staged that :meth:`stage` asks no more which columns were written."""
-        table = _open(settings.output.table)
+        table = copy(_open(settings.output.table))
         if settings.schema_id not in table.schemas() or settings.spec_id not in table.specs():
             table.refresh()
         directory = (
@@ -321,7 +322,7 @@ class SinkWriter:
         return part_of(self.staged(), self._settings.query)
 
     def _current(self) -> Table:
-        return answered(lambda: _open(self._settings.output.table).refresh(), _AWAY_SECONDS)
+        return answered(lambda: copy(_open(self._settings.output.table)).refresh(), _AWAY_SECONDS)
 
 
 def _those(
@@ -335,8 +336,9 @@ def _those(
 
 
 def _open(name: str) -> Table:
-    """A table, cached for some minutes, because Spark's
-    Python workers are reused for other tasks and batches.
+    """A table, cached for some minutes, because Spark's Python workers are reused for other tasks
+    and batches. What refreshes it uses a copy: a thread that was slower than others would take it
+    back to what it was before.
     """
     return _opened(name, int(time.monotonic() // _REOPEN_SECONDS))
 
