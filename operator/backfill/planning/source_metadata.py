@@ -174,6 +174,12 @@ def _warnings(
             f"source {name}: ignores {count(without_timestamp, 'row')} without {column} in the"
             " files that were checked"
         )
+    by_value = np.array([any(each.equality for each in some) for some in files.delete_sets])
+    if number := int(by_value[files.deletes].sum()):
+        warnings.append(
+            f"source {name}: leaves rows of {count(number, 'file')} out, because upserts deleted or"
+            " replaced them later; set deletes: Ignore to read them, as the topic had them"
+        )
     if unbounded and files.column.key is not None:
         warnings.append(
             f"source {name}: read {column} in {count(unbounded, 'file')}, because tables have no"
