@@ -276,7 +276,8 @@ class Source(Model):
     deletes: Literal["Apply", "Ignore"] = "Apply"
     """Whether rows that delete files of the table delete are left out (``Apply``) or read
     (``Ignore``). A table that is written by upserts, as by Flink or Kafka Connect, has each version
-    of a row as it arrived until the table is compacted, which ``Ignore`` reads like the topic.
+    of a row as it arrived until the table is compacted, which ``Ignore`` reads like the topic. It
+    also reads rows that were deleted for other reasons.
     """
     kafka: KafkaColumns = KafkaColumns()
     """Columns with the Kafka metadata of each row."""

@@ -649,7 +649,7 @@ def split_of(row: dict[str, object]) -> Split:
     fields = dict(row)
     fields["row_groups"] = tuple(groups) if isinstance(groups, Sequence) else None
     fields["deletes"] = tuple(
-        DeleteFile(each["path"], each["format"], tuple(each["equality"] or ()))
+        DeleteFile(each["path"], each["format"], tuple(each.get("equality") or ()))
         for each in deletes or ()  # type: ignore[attr-defined]
     )
     fields["offsets"] = tuple(OffsetRange(**offset) for offset in offsets or ())  # type: ignore[attr-defined]

@@ -3,7 +3,7 @@ their timestamps.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -177,8 +177,8 @@ def _warnings(
     by_value = np.array([any(each.equality for each in some) for some in files.delete_sets])
     if number := int(by_value[files.deletes].sum()):
         warnings.append(
-            f"source {name}: leaves rows of {count(number, 'file')} out, because upserts deleted or"
-            " replaced them later; set deletes: Ignore to read them, as the topic had them"
+            f"source {name}: may leave out rows of {count(number, 'file')}, because upserts deleted"
+            " or replaced them later; set deletes: Ignore to read them, as the topic had them"
         )
     if unbounded and files.column.key is not None:
         warnings.append(
@@ -201,8 +201,9 @@ def _range(inputs: PlanInputs) -> str:
 
 
 def _nothing_to_read(table: PinnedTable, inputs: PlanInputs) -> Problem:
-    everything = ManifestScan(table, -CALENDAR_US, CALENDAR_US).read()
     source = table.source
+    with_deleted = replace(table, source=source.model_copy(update={"keep_deleted": True}))
+    everything = ManifestScan(with_deleted, -CALENDAR_US, CALENDAR_US).read()
     message = (
         f"{source.table} has no rows with {source.timestamp_column} {_range(inputs)}"
         + (f" and {source.row_filter}" if source.row_filter else "")

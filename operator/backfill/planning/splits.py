@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backfill.planning.metadata.delete_files import MOST_APPLIED, deletes_not_applied
 from backfill.planning.pieces import (
     APART,
     WHOLE,
@@ -347,6 +348,7 @@ def _deletes(head: Pieces, sources: Sequence[SourceFiles]) -> pa.Array:
     numbers = _numbers(
         head, [files.deletes + first[number] for number, files in enumerate(sources)]
     )
+    _refuse_many_deletes(sets, numbers, sources)
     known: dict[DeleteFile, int] = {}
     places = [known.setdefault(file, len(known)) for deletes in sets for file in deletes]
     described = pa.array(
@@ -359,3 +361,16 @@ def _deletes(head: Pieces, sources: Sequence[SourceFiles]) -> pa.Array:
         pa.array(ends), described.take(pa.array(places, pa.int64())), type=kind, mask=none
     )
     return lists.take(pa.array(numbers))
+
+
+def _refuse_many_deletes(
+    sets: Sequence[tuple[DeleteFile, ...]],
+    numbers: npt.NDArray[Any],
+    sources: Sequence[SourceFiles],
+) -> None:
+    """A file of data may have many splits, each with all of the file's deletes."""
+    lengths = np.array([sum(bool(file.equality) for file in each) for each in sets])
+    if (applied := int(lengths[numbers].sum())) > MOST_APPLIED:
+        number = int(np.argmax([max(map(len, files.delete_sets)) for files in sources]))
+        why = f"{applied:,} times to splits of files; at most {MOST_APPLIED:,} can be"
+        raise deletes_not_applied(f"spec.sources[{number}]", sources[number].source, why)

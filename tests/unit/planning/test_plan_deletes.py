@@ -172,7 +172,7 @@ def test_equality_deletes_apply_to_older_files_of_their_partition(
     )
     commit_files(lake, table, 3, [data(table, "d.parquet")], [equality(table, "e3")])
     planned = plan(tmp_path / "w", source("events"))
-    told = "source events: leaves rows of 2 files out, because upserts deleted or replaced them"
+    told = "source events: may leave out rows of 2 files, because upserts deleted or replaced"
     assert [each for each in planned.header.warnings if each.startswith(told)]
     assert deletes_of(planned) == {
         "a.parquet": (parquet("d1"), by_value("e1"), by_value("e2"), by_value("e3")),
@@ -209,7 +209,7 @@ def test_equality_deletes_without_a_partition_apply_to_files_of_any(
         "by a column that is gone": ({"equality_ids": [7]}, 9, "the schema has no column of id 7"),
         "in Avro": ({"file_format": FileFormat.AVRO}, 9, "e1, which is not Parquet .avro."),
         "too many": ({}, 0, "1 times to files; at most 0 can be"),
-        "too long": ({"record_count": 10**9}, 9, "with 1,000,000,000 rows to one file; at most"),
+        "too long": ({"record_count": 10**9}, 9, "with 2,000,000,000 values to one file; at most"),
     },
 )
 def test_equality_deletes_that_cannot_be_applied_are_refused_with_what_to_do(
@@ -220,7 +220,7 @@ def test_equality_deletes_that_cannot_be_applied_are_refused_with_what_to_do(
     most: int,
     reason: str,
 ) -> None:
-    monkeypatch.setattr("backfill.planning.metadata.delete_files._MOST_APPLIED", most)
+    monkeypatch.setattr("backfill.planning.metadata.delete_files.MOST_APPLIED", most)
     table = make_table(lake)
     table = commit_files(lake, table, 1, [data(table, "a.parquet")])
     commit_files(lake, table, 2, [], [equality(table, "e1", **entry)])
@@ -232,6 +232,41 @@ def test_equality_deletes_that_cannot_be_applied_are_refused_with_what_to_do(
         plan(tmp_path / "w", source("events"))
     kept = plan(tmp_path / "w", source("events", deletes="Ignore"))
     assert deletes_of(kept) == {"a.parquet": ()}
+
+
+def test_positional_deletes_are_not_counted_as_equality_deletes(
+    lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backfill.planning.metadata.delete_files.MOST_APPLIED", 0)
+    monkeypatch.setattr("backfill.planning.splits.MOST_APPLIED", 0)
+    table = make_table(lake)
+    commit_files(lake, table, 1, [data(table, "a.parquet")], [deletes(table, "d1")])
+    assert deletes_of(plan(tmp_path / "w", source("events"))) == {"a.parquet": (parquet("d1"),)}
+
+
+def test_splits_with_too_many_equality_deletes_are_refused(
+    lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backfill.planning.splits.MOST_APPLIED", 0)
+    table = make_table(lake)
+    table = commit_files(lake, table, 1, [data(table, "a.parquet")])
+    commit_files(lake, table, 2, [], [equality(table, "e1")])
+    with pytest.raises(
+        InvalidPlanInput,
+        match=r"sources\[0\]\.table: equality deletes of lake.raw.events .* 1 times to splits",
+    ):
+        plan(tmp_path / "w", source("events"))
+
+
+def test_a_window_without_rows_is_said_of_a_table_whose_deletes_cannot_be_applied(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    table = make_table(lake)
+    table = commit_files(lake, table, 1, [data(table, "a.parquet")])
+    commit_files(lake, table, 2, [], [equality(table, "e1", equality_ids=[7])])
+    window = {"start": "2025-03-01T06:00:00Z", "end": "2025-03-01T12:00:00Z"}
+    with pytest.raises(InvalidPlanInput, match="has no rows with ts"):
+        plan(tmp_path / "w", source("events"), window=window)
 
 
 def test_equality_deletes_older_than_all_data_of_the_range_do_no_harm(

@@ -8,7 +8,7 @@ partition, or of the table if it has no partition, that are older than it.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,13 +18,16 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import VoidTransform
 
-from backfill.planning.plan import DeleteFile
+from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.planning.plan import DeleteFile, SourceInput
 from backfill.planning.source_files import Int32s, Int64s
 
-_MOST_APPLIED = 500_000
-"""Most times that a delete file is applied to a file: a plan has them with each split."""
-_MOST_KEYS = 20_000_000
-"""Most rows of the equality deletes that are applied to one file, which a task has in memory."""
+MOST_APPLIED = 1_000_000
+"""Most times that equality deletes are applied to files or splits: a plan has them with each."""
+_MOST_VALUES = 5_000_000
+"""Most values of the equality deletes that are applied to one file. A task has them in memory, of
+UUIDs in text some 200 bytes each.
+"""
 _PATH_FIELD_ID = 2147483546
 """Reserved field id of ``file_path`` in positional delete files."""
 
@@ -48,6 +51,10 @@ class _Delete:
         )
 
 
+class DeletesError(ValueError):
+    """Why equality deletes cannot be applied."""
+
+
 class DeleteIndex:
     """Collects the delete files of a snapshot, then returns those that apply to each data file."""
 
@@ -66,24 +73,6 @@ class DeleteIndex:
         self._rows[file] = int(rows)  # type: ignore[call-overload]
         self._by_value.setdefault(partition, []).append((sequence, file))
 
-    def cannot_be_applied(
-        self, schema: Schema, sets: Sequence[tuple[DeleteFile, ...]], times: Iterable[int]
-    ) -> str:
-        """Why deletes cannot be applied; empty if they can. Each set applies to so many files."""
-        for file in {file for each in sets for file in each if file.equality}:
-            missing = [each for each in file.equality if each not in schema._lazy_id_to_field]
-            if missing:
-                return f"{file.path}: the schema has no column of id {missing[0]}"
-            if file.format != "parquet":
-                return f"{file.path}, which is not Parquet ({file.format})"
-        applied = sum(len(each) * int(files) for each, files in zip(sets, times, strict=True))
-        if applied > _MOST_APPLIED:
-            return f"{applied:,} times to files; at most {_MOST_APPLIED:,} can be"
-        keys = max(sum(self._rows.get(file, 0) for file in each) for each in sets)
-        if keys > _MOST_KEYS:
-            return f"with {keys:,} rows to one file; at most {_MOST_KEYS:,} can be"
-        return ""
-
     def add(self, entry: Sequence[object], sequence: int, partition: int) -> None:
         """Adds a positional delete file, given by the fields of its manifest entry in the order of
         format version 3.
@@ -99,9 +88,13 @@ class DeleteIndex:
             self._by_partition.setdefault(partition, []).append(delete)
 
     def assign(
-        self, paths: pa.StringArray, sequences: Int64s, partitions: Int32s
+        self, paths: pa.StringArray, sequences: Int64s, partitions: Int32s, schema: Schema
     ) -> tuple[Int32s, list[tuple[DeleteFile, ...]]]:
-        """For each data file the index of its set of deletes, and the sets. Set 0 is empty."""
+        """For each data file the index of its set of deletes, and the sets. Set 0 is empty.
+
+        Raises:
+            DeletesError: equality deletes are too many, or do not fit the schema.
+        """
         for found in self._by_value.values():
             found.sort(key=lambda each: (each[0], each[1].path))
         sets: dict[_Set, int] = {((), None, 0, 0): 0}
@@ -112,7 +105,26 @@ class DeleteIndex:
             applying = self._applying(path, sequence, partition)
             newer = (self._newer(partition, sequence), self._newer(None, sequence))
             chosen[row] = sets.setdefault((applying, partition, *newer), len(sets))
+        self._check(list(sets), np.bincount(chosen, minlength=len(sets)), schema)
         return chosen, list(map(self._files, sets))
+
+    def _check(self, sets: list[_Set], times: Int64s, schema: Schema) -> None:
+        """Checks sets that apply to so many files each, before a list is made of any."""
+        applied, first = 0, dict[int | None, int]()
+        for (_, partition, *newer), files in zip(sets, times.tolist(), strict=True):
+            for part, place in zip((partition, None), newer, strict=True):
+                applied += files * (len(self._by_value.get(part, ())) - place)
+                first[part] = min(first.get(part, place), place)
+        if applied > MOST_APPLIED:
+            raise DeletesError(f"{applied:,} times to files; at most {MOST_APPLIED:,} can be")
+        values = dict.fromkeys((*first, None), 0)
+        for part, place in first.items():
+            for _, file in self._by_value.get(part, ())[place:]:
+                _check_columns(file, schema)
+                values[part] += self._rows[file] * len(file.equality)
+        most = values.pop(None) + max(values.values(), default=0)
+        if most > _MOST_VALUES:
+            raise DeletesError(f"with {most:,} values to one file; at most {_MOST_VALUES:,} can be")
 
     def _newer(self, partition: int | None, sequence: int) -> int:
         """The place of the first equality deletes that are newer than a file of data."""
@@ -150,6 +162,29 @@ class DeleteIndex:
         return tuple(
             sorted({delete.file for delete in (*named, *shared)}, key=lambda file: file.path)
         )
+
+
+def deletes_not_applied(field: str, source: SourceInput, why: object) -> InvalidPlanInput:
+    """The error if equality deletes of a source's table cannot be applied."""
+    return InvalidPlanInput(
+        Problem(
+            f"{field}.table",
+            f"equality deletes of {source.table} cannot be applied: {why}",
+            "compact the table (rewrite_data_files with delete-file-threshold 1) and plan again on"
+            " the new snapshot, or set deletes: Ignore to read deleted rows as well",
+        )
+    )
+
+
+def _check_columns(file: DeleteFile, schema: Schema) -> None:
+    known = schema._lazy_id_to_field
+    for column in file.equality:
+        if column not in known:
+            raise DeletesError(f"{file.path}: the schema has no column of id {column}")
+        if not known[column].field_type.is_primitive:
+            raise DeletesError(f"{file.path}: {schema.find_column_name(column)} has parts")
+    if file.format != "parquet":
+        raise DeletesError(f"{file.path}, which is not Parquet ({file.format})")
 
 
 def unpartitioned(table: Table) -> set[int]:

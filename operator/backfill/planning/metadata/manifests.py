@@ -38,7 +38,12 @@ from pyiceberg.utils.schema_conversion import LOGICAL_FIELD_TYPE_MAPPING
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.iceberg.library_errors import reason, says_later
 from backfill.iceberg.timestamp_units import GREATEST_US, LEAST_US
-from backfill.planning.metadata.delete_files import DeleteIndex, unpartitioned
+from backfill.planning.metadata.delete_files import (
+    DeleteIndex,
+    DeletesError,
+    deletes_not_applied,
+    unpartitioned,
+)
 from backfill.planning.metadata.ingestion_watermark import latest_us, written_us
 from backfill.planning.metadata.partitions import SpecReader, spec_reader
 from backfill.planning.metadata.pinning import PinnedTable
@@ -444,10 +449,12 @@ class ManifestScan:
         )
         chunks.clear()
         partition, sequence = numbers[:, 6].astype(np.int32), numbers[:, 7].copy()
-        deletes, delete_sets = self._deletes.assign(path, sequence, partition)
-        times = np.bincount(deletes, minlength=len(delete_sets))
-        if why := self._deletes.cannot_be_applied(self._pinned.schema, delete_sets, times):
-            self._refuse_deletes(why)
+        try:
+            deletes, delete_sets = self._deletes.assign(
+                path, sequence, partition, self._pinned.schema
+            )
+        except DeletesError as error:
+            raise deletes_not_applied(self._pinned.field, self._pinned.source, error) from error
         return SourceFiles(
             source=self._pinned.source,
             column=self.column,
@@ -468,16 +475,6 @@ class ManifestScan:
             deletes=deletes,
             delete_sets=delete_sets,
             offset_bounds=offsets.T.copy() if len(offsets) == len(path) else None,
-        )
-
-    def _refuse_deletes(self, which: str) -> None:
-        raise InvalidPlanInput(
-            Problem(
-                f"{self._pinned.field}.table",
-                f"equality deletes of {self._pinned.source.table} cannot be applied: {which}",
-                "compact the table (rewrite_data_files with delete-file-threshold 1) and plan"
-                " again on the new snapshot, or set deletes: Ignore to read deleted rows as well",
-            )
         )
 
     def _refuse_other_formats(self, files: list[str]) -> None:

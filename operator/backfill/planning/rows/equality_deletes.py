@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from threading import Lock
-from typing import Any
+from threading import RLock
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema, prune_columns
 
-from backfill.api.errors import InvalidPlanInput, Problem
-from backfill.iceberg.file_columns import Columns, columns_of, names_of
+from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, first_line
+from backfill.iceberg.file_columns import Columns, columns_of, names_of, path_to
 from backfill.planning.parquet_footers import open_parquet, unfit
 from backfill.planning.plan import DeleteFile
 from backfill.planning.rows.pinned_table import OpenTable
@@ -31,36 +31,38 @@ from backfill.planning.rows.projection import Projection
 from backfill.planning.rows.row_selection import column_at, comparable, path_of
 
 Int64s = npt.NDArray[np.int64]
+_Made = TypeVar("_Made")
 _Keys = list[pa.ChunkedArray]
 """Rows by the columns that are compared."""
 _KEPT_BYTES = 256 << 20
-"""Most bytes of keys that a process keeps, apart from those that it is using."""
+"""Most bytes that a process keeps of delete files, apart from what it is using."""
+_NAN = float("nan")
 
 
-class _KeptKeys:
-    """Keys of delete files, as many as fit: a file often applies to many files of data."""
+class _Kept:
+    """What was read of delete files, as much as fits: one often applies to many files of data.
+    Threads that want the same read it once.
+    """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[object, _Keys] = OrderedDict()
+        self._kept: OrderedDict[object, tuple[Any, int]] = OrderedDict()
         self._bytes = 0
-        self._lock = Lock()
+        self._lock = RLock()
 
-    def get(self, which: object, read: Callable[[], _Keys]) -> _Keys:
+    def get(self, which: object, make: Callable[[], _Made], size: Callable[[_Made], int]) -> _Made:
         with self._lock:
             if which in self._kept:
                 self._kept.move_to_end(which)
-                return self._kept[which]
-        found = read()
-        with self._lock:
-            if which not in self._kept:
-                self._kept[which] = found
-                self._bytes += _bytes(found)
+                return cast(_Made, self._kept[which][0])
+            made = make()
+            self._kept[which] = made, size(made)
+            self._bytes += size(made)
             while self._bytes > _KEPT_BYTES:
-                self._bytes -= _bytes(self._kept.popitem(last=False)[1])
-        return found
+                self._bytes -= self._kept.popitem(last=False)[1][1]
+            return made
 
 
-_kept = _KeptKeys()
+_kept = _Kept()
 
 
 @dataclass(frozen=True)
@@ -85,10 +87,12 @@ class ComparedColumns:
         names = names or self.file.schema_arrow.names[:1]
         rows = self.file.read_row_groups(list(row_groups), names, use_threads=False)
         batches = list(map(project, rows.to_batches()))
-        batches = batches or [pa.RecordBatch.from_pylist([], target)]
+        if not batches:
+            empty = [pa.nulls(0, each.type) for each in target]
+            batches = [pa.RecordBatch.from_arrays(empty, schema=target)]
         paths = [path_of(wanted.as_struct(), each) or [] for each in field_ids]
         return [
-            pa.chunked_array([comparable(column_at(batch, path)) for batch in batches])
+            pa.chunked_array([_compared_as(column_at(batch, path)) for batch in batches])
             for path in paths
         ]
 
@@ -107,11 +111,16 @@ def deleted_positions(
     metadata = data.file.metadata
     rows = [metadata.row_group(each).num_rows for each in range(metadata.num_row_groups)]
     first = np.cumsum([0, *rows])
-    for field_ids, some in groupby(sorted(deletes, key=_compared), key=_compared):
-        parts = [_kept.get((table, each), partial(_read, table, each)) for each in some]
-        deleted = Deleted([_joined(column) for column in zip(*parts, strict=True)])
-        for group in row_groups:
-            yield np.flatnonzero(deleted.among(data.read(field_ids, [group]))) + first[group]
+    positions = np.concatenate([np.arange(first[each], first[each + 1]) for each in row_groups])
+    for field_ids, some in groupby(sorted(deletes, key=_columns_of), key=_columns_of):
+        files = tuple(some)
+        deleted = _kept.get((table, files), partial(_deleted, table, files), Deleted.nbytes)
+        yield positions[deleted.among(data.read(field_ids, row_groups))]
+
+
+def _deleted(table: OpenTable, files: Sequence[DeleteFile]) -> "Deleted":
+    parts = [_kept.get((table, each), partial(_read, table, each), _bytes) for each in files]
+    return Deleted([_joined(column) for column in zip(*parts, strict=True)])
 
 
 class Deleted:
@@ -131,6 +140,12 @@ class Deleted:
                 numbers * len(distinct) + _places(column, distinct), return_inverse=True
             )
             self._others.append((distinct, pairs))
+
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return int(self._first.nbytes) + sum(
+            int(distinct.nbytes) + pairs.nbytes for distinct, pairs in self._others
+        )
 
     def among(self, rows: _Keys) -> npt.NDArray[np.bool_]:
         """For each row, whether it is deleted."""
@@ -154,27 +169,54 @@ def _places(values: pa.ChunkedArray, distinct: pa.Array) -> Int64s:
     return places
 
 
-def _compared(deletes: DeleteFile) -> tuple[int, ...]:
+def _columns_of(deletes: DeleteFile) -> tuple[int, ...]:
     return deletes.equality
 
 
+def _compared_as(values: pa.Array) -> pa.Array:
+    """Values as Iceberg compares them: NaN is equal to NaN, whatever its bits."""
+    if pa.types.is_floating(values.type):
+        return pc.if_else(pc.is_nan(values), pa.scalar(_NAN, values.type), values)
+    return comparable(values)
+
+
 def _read(table: OpenTable, deletes: DeleteFile) -> _Keys:
-    """The rows of a delete file."""
-    with table.io.new_input(deletes.path).open() as stream:
-        file = open_parquet(stream, pre_buffer=True)
-        schema, groups = file.schema_arrow, range(file.num_row_groups)
-        wanted = prune_columns(table.schema, set(deletes.equality), select_full_types=True)
-        problem = unfit(deletes.path, schema, wanted, table.name_mapping, ())
-        if problem:
-            raise InvalidPlanInput(
-                Problem(
-                    "spec.sources",
-                    f"a delete file of {table.source.table}, {problem.reason}",
-                    problem.fix,
-                )
-            )
-        written = columns_of(schema, table.name_mapping)
-        return ComparedColumns(table.schema, file, written, {}).read(deletes.equality, groups)
+    """The rows of a delete file.
+
+    Raises:
+        InvalidPlanInput: it is gone, damaged, or does not fit the table.
+        BackfillError: it cannot be accessed.
+    """
+    try:
+        with table.io.new_input(deletes.path).open() as stream:
+            return _read_open(table, deletes, open_parquet(stream, pre_buffer=True))
+    except (FileNotFoundError, pa.ArrowInvalid) as error:
+        raise _unusable(
+            table, deletes, first_line(error), "restore the file, then retry"
+        ) from error
+    except (OSError, pa.ArrowException) as error:
+        raise BackfillError(
+            f"delete file {deletes.path} of {table.source.table} cannot be read: {error}"
+        ) from error
+
+
+def _read_open(table: OpenTable, deletes: DeleteFile, file: pq.ParquetFile) -> _Keys:
+    written = columns_of(file.schema_arrow, table.name_mapping)
+    missing = [each for each in deletes.equality if path_to(written, each) is None]
+    if missing:
+        name = table.schema.find_column_name(missing[0])
+        raise _unusable(table, deletes, f"it lacks column {name}", "compact the table")
+    wanted = prune_columns(table.schema, set(deletes.equality), select_full_types=True)
+    problem = unfit(deletes.path, file.schema_arrow, wanted, table.name_mapping, ())
+    if problem:
+        raise _unusable(table, deletes, problem.reason, problem.fix)
+    columns = ComparedColumns(table.schema, file, written, {})
+    return columns.read(deletes.equality, range(file.num_row_groups))
+
+
+def _unusable(table: OpenTable, deletes: DeleteFile, why: str, fix: str) -> InvalidPlanInput:
+    message = f"delete file {deletes.path} of {table.source.table} cannot be read: {why}"
+    return InvalidPlanInput(Problem("spec.sources", message, fix))
 
 
 def _joined(parts: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:

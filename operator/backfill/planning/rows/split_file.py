@@ -114,7 +114,9 @@ def open_split(
         constants = _constants(table.schema, split)
         selection = RowSelection(table, split, columns, constants)
         equality = {column for each in split.deletes for column in each.equality}
-        compared = prune_columns(table.schema, equality, select_full_types=True).fields
+        compared = (
+            prune_columns(table.schema, equality, select_full_types=True).fields if equality else ()
+        )
         needed = Schema(
             *{each.field_id: each for each in (*selection.fields, *compared, *wanted)}.values()
         )
@@ -155,7 +157,8 @@ def _left_out(table: OpenTable, split: Split, file: SplitFile) -> Positions | No
     found = [_read_delete_file(table, each) for each in split.deletes if not each.equality]
     positions = [each[split.path].to_numpy() for each in found if split.path in each]
     data = ComparedColumns(table.schema, file.parquet, file.columns, file.constants)
-    positions += deleted_positions(table, equality, data, file.row_groups)
+    if equality:
+        positions += deleted_positions(table, equality, data, file.row_groups)
     positions += [np.arange(each.start, each.end) for each in split.duplicates]
     return np.unique(np.concatenate(positions)).astype(np.int64) if positions else None
 

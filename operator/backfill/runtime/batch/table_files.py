@@ -16,7 +16,7 @@ from backfill.iceberg.library_errors import reason
 from backfill.iceberg.missing_columns import partition_text
 from backfill.iceberg.open_tables import Catalogs
 from backfill.outputs.window_rows import WindowRows
-from backfill.planning.metadata.delete_files import DeleteIndex, unpartitioned
+from backfill.planning.metadata.delete_files import DeleteIndex, DeletesError, unpartitioned
 from backfill.planning.metadata.manifests import live_entries
 from backfill.planning.metadata.pinning import check_pinned
 from backfill.planning.plan import DeleteFile, SourceInput, Split, StaticInput
@@ -70,7 +70,8 @@ def whole_table(static: StaticInput) -> tuple[SourceTable, list[Split]]:
         files = _files_of(table, static.snapshot_id, found.open().schema)
         splits = [split for each in files for split in _row_groups(table, static.table, *each)]
     except (ValueError, TypeError, ResolveError) as error:
-        message = f"the files of {static.table} cannot be read: {reason(error)}"
+        what = "equality deletes" if isinstance(error, DeletesError) else "the files"
+        message = f"{what} of {static.table} cannot be read: {reason(error)}"
         fix = "compact the table, or read another one"
         raise InvalidPlanInput(Problem("spec.staticTables", message, fix)) from error
     others = sorted({split.format for split in splits} - {"parquet"})
@@ -106,9 +107,8 @@ def _files_of(
         pa.array([file.file_path for file, *_ in data], pa.string()),
         np.array([sequence for _, sequence, _ in data], np.int64),
         np.array([place for *_, place in data], np.int32),
+        schema,
     )
-    if why := index.cannot_be_applied(schema, sets, np.bincount(chosen, minlength=len(sets))):
-        raise ValueError(f"equality deletes cannot be applied: {why}")
     return zip((file for file, *_ in data), (sets[each] for each in chosen), strict=True)
 
 

@@ -4,7 +4,8 @@ upserts that were applied one after the other.
 
 import math
 import random
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -13,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from planned_rows import planned_day, rows_of_run
 from pyiceberg.catalog import Catalog
@@ -21,14 +23,23 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField,
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType, StructType, TimestamptzType
+from pyiceberg.types import (
+    DoubleType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
 
+from backfill.api.errors import InvalidPlanInput
 from backfill.planning.rows.equality_deletes import Deleted
 from backfill.planning.workspace import Workspace
 from cases import cases
 from iceberg_tables import commit_files, equality_file, parquet_file, partition_of
 from plain_values import plain_rows
 
+SOMETHING = pa.schema([pa.field("x", pa.int64(), metadata={"PARQUET:field_id": "77"})])
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
 SCHEMA = Schema(
     NestedField(1, "at", TimestamptzType(), required=False),
@@ -163,6 +174,48 @@ def test_deletes_by_a_column_that_was_renamed_and_widened_apply(
     commit_files(lake, lake.load_table("raw.events"), 7, [], [deletes])
     _, read = planned_day(tmp_path, "Exact", "6h", timestampColumn="at")
     assert [each.values["number"] for each in read] == [0, 3]
+
+
+@cases(
+    "damage, message",
+    {
+        "gone": (Path.unlink, "deletes.parquet of lake.raw.events cannot be read: .*; restore"),
+        "damaged": (
+            lambda path: path.write_bytes(b"PAR1"),
+            "delete file .*deletes.parquet of lake.raw.events cannot be read: .*; restore",
+        ),
+        "without its column": (
+            lambda path: pq.write_table(pa.table({"x": [1]}, SOMETHING), path),
+            "deletes.parquet of lake.raw.events cannot be read: it lacks column id; compact",
+        ),
+    },
+)
+def test_a_delete_file_that_cannot_be_read_is_named(
+    lake: Catalog, tmp_path: Path, damage: Callable[[Path], object], message: str
+) -> None:
+    table = lake.create_table("raw.events", SCHEMA)
+    rows = some_rows(random.Random(1), "eu")
+    table.append(pa.Table.from_pylist(rows, _arrow(SCHEMA)))
+    deletes = equality_file(table, "deletes.parquet", rows, (2,))
+    commit_files(lake, lake.load_table("raw.events"), 7, [], [deletes])
+    damage(Path(deletes.file_path.removeprefix("file://")))
+    with pytest.raises(InvalidPlanInput, match=message):
+        planned_day(tmp_path, "Exact", "6h", timestampColumn="at")
+
+
+def test_numbers_that_are_not_numbers_are_equal_whatever_their_bits(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    schema = Schema(*SCHEMA.fields, NestedField(9, "ratio", DoubleType(), required=False))
+    table = lake.create_table("raw.events", schema)
+    other = struct.unpack("<d", struct.pack("<Q", 0xFFF8 << 48))[0]
+    rows = [{"at": DAY, "ratio": each} for each in (math.nan, other, -0.0, 0.0, None)]
+    table.append(pa.Table.from_pylist(rows, _arrow(table.schema())))
+    column = table.schema().find_field("ratio").field_id
+    deletes = equality_file(table, "deletes.parquet", [{"ratio": math.nan}], (column,))
+    commit_files(lake, lake.load_table("raw.events"), 7, [], [deletes])
+    _, read = planned_day(tmp_path, "Exact", "6h", timestampColumn="at")
+    assert [each.values["ratio"] for each in read] == [-0.0, 0.0, None]
 
 
 @cases(
