@@ -41,7 +41,7 @@ def make_table(lake: Catalog, version: int = 2) -> Table:
     )
 
 
-def data(table: Table, name: str, region: str = "eu") -> DataFile:
+def data(table: Table, name: str, region: str = "eu", **entry: object) -> DataFile:
     rows = pa.table(
         {"ts": pa.array([START, START + 1], pa.timestamp("us", "UTC")), "region": [region] * 2}
     )
@@ -49,8 +49,7 @@ def data(table: Table, name: str, region: str = "eu") -> DataFile:
         table,
         name,
         rows,
-        partition=partition_of(region),
-        split_offsets=[4],
+        **({"partition": partition_of(region), "split_offsets": [4]} | entry),
         **metrics(1, START, START + 1),
     )
 
@@ -207,6 +206,7 @@ def test_equality_deletes_without_a_partition_apply_to_files_of_any(
     "entry, most, reason",
     {
         "by a column that is gone": ({"equality_ids": [7]}, 9, "the schema has no column of id 7"),
+        "by no column": ({"equality_ids": []}, 9, "e1 does not say by which columns"),
         "in Avro": ({"file_format": FileFormat.AVRO}, 9, "e1, which is not Parquet .avro."),
         "too many": ({}, 0, "1 times to files; at most 0 can be"),
         "too long": ({"record_count": 10**9}, 9, "with 2,000,000,000 values to one file; at most"),
@@ -232,6 +232,18 @@ def test_equality_deletes_that_cannot_be_applied_are_refused_with_what_to_do(
         plan(tmp_path / "w", source("events"))
     kept = plan(tmp_path / "w", source("events", deletes="Ignore"))
     assert deletes_of(kept) == {"a.parquet": ()}
+
+
+def test_deletes_of_the_whole_table_that_are_older_than_its_files_may_have_any_columns(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    table = lake.create_table("raw.events", SCHEMA)
+    old = equality(table, "e1", partition=partition_of(), equality_ids=[7])
+    table = commit_files(lake, table, 1, [], [old])
+    commit_files(lake, table, 2, [data(table, "a.parquet", partition=partition_of())])
+    planned = plan(tmp_path / "w", source("events"))
+    assert deletes_of(planned) == {"a.parquet": ()}
+    assert planned.header.warnings == ()
 
 
 def test_positional_deletes_are_not_counted_as_equality_deletes(

@@ -8,12 +8,12 @@ partition, or of the table if it has no partition, that are older than it.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import VoidTransform
@@ -65,19 +65,18 @@ class DeleteIndex:
         self._by_value: dict[int | None, list[tuple[int, DeleteFile]]] = {}
         """Equality deletes with their sequence numbers, by partition; None for the whole table."""
 
-    def add_equality(self, entry: Sequence[object], sequence: int, partition: int | None) -> None:
-        """Adds an equality delete file; ``partition`` is None if it applies to all."""
-        columns, rows = entry[14], entry[4]
-        assert isinstance(columns, Sequence), "equality deletes name their columns"
-        file = DeleteFile(str(entry[1]), str(entry[2]).lower(), tuple(sorted(columns)))
-        self._rows[file] = int(rows)  # type: ignore[call-overload]
-        self._by_value.setdefault(partition, []).append((sequence, file))
-
-    def add(self, entry: Sequence[object], sequence: int, partition: int) -> None:
-        """Adds a positional delete file, given by the fields of its manifest entry in the order of
-        format version 3.
+    def add(self, deletes: DataFile, sequence: int, partition: int, *, partitioned: bool) -> None:
+        """Adds a delete file, by its manifest entry as format version 3 has it; ``partitioned`` is
+        whether its partition spec has partitions.
         """
+        entry = deletes._data
         path, kind, referenced = str(entry[1]), str(entry[2]).lower(), entry[17]
+        if entry[0] == DataFileContent.EQUALITY_DELETES:
+            file = DeleteFile(path, kind, tuple(sorted(entry[14] or ())))
+            self._rows[file] = int(entry[4] or 0)
+            part = partition if partitioned else None
+            self._by_value.setdefault(part, []).append((sequence, file))
+            return
         lower, upper = _path_bound(entry[10]), _path_bound(entry[11])
         if referenced is None and lower is not None and lower == upper:
             referenced = lower
@@ -97,7 +96,8 @@ class DeleteIndex:
         """
         for found in self._by_value.values():
             found.sort(key=lambda each: (each[0], each[1].path))
-        sets: dict[_Set, int] = {((), None, 0, 0): 0}
+        end = len(self._by_value.get(None, ()))
+        sets: dict[_Set, int] = {((), None, end, end): 0}
         chosen = np.zeros(len(paths), np.int32)
         for row in self._candidates(paths, partitions):
             path, partition = paths[row].as_py(), int(partitions[row])
@@ -178,6 +178,8 @@ def deletes_not_applied(field: str, source: SourceInput, why: object) -> Invalid
 
 def _check_columns(file: DeleteFile, schema: Schema) -> None:
     known = schema._lazy_id_to_field
+    if not file.equality:
+        raise DeletesError(f"{file.path} does not say by which columns")
     for column in file.equality:
         if column not in known:
             raise DeletesError(f"{file.path}: the schema has no column of id {column}")

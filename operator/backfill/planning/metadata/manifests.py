@@ -25,7 +25,6 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
     DataFile,
-    DataFileContent,
     ManifestContent,
     ManifestEntryStatus,
     ManifestFile,
@@ -419,13 +418,11 @@ class ManifestScan:
         )
 
     def _read_deletes(self, io: FileIO, manifest: ManifestFile) -> None:
+        spec_id = manifest.partition_spec_id
+        partitioned = spec_id not in self._unpartitioned
         for entry, sequence in self._entries(io, manifest):
-            partition = self._partitions.number(manifest.partition_spec_id, entry.partition)
-            if entry.content == DataFileContent.EQUALITY_DELETES:
-                of_all = manifest.partition_spec_id in self._unpartitioned
-                self._deletes.add_equality(entry._data, sequence, None if of_all else partition)
-            else:
-                self._deletes.add(entry._data, sequence, partition)
+            partition = self._partitions.number(spec_id, entry.partition)
+            self._deletes.add(entry, sequence, partition, partitioned=partitioned)
 
     def _entries(self, io: FileIO, manifest: ManifestFile) -> Iterator[tuple[DataFile, int]]:
         """Entries of the files that are read, with their sequence numbers."""

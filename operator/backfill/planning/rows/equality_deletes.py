@@ -19,7 +19,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema, prune_columns
 
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, first_line
@@ -27,10 +26,8 @@ from backfill.iceberg.file_columns import Columns, columns_of, names_of, path_to
 from backfill.planning.parquet_footers import open_parquet, unfit
 from backfill.planning.plan import DeleteFile
 from backfill.planning.rows.pinned_table import OpenTable
-from backfill.planning.rows.projection import Projection
-from backfill.planning.rows.row_selection import column_at, comparable, path_of
+from backfill.planning.rows.row_selection import FieldValues, Positions, comparable
 
-Int64s = npt.NDArray[np.int64]
 _Made = TypeVar("_Made")
 _Keys = list[pa.ChunkedArray]
 """Rows by the columns that are compared."""
@@ -79,22 +76,14 @@ class ComparedColumns:
 
     def read(self, field_ids: Sequence[int], row_groups: Sequence[int]) -> _Keys:
         """Some columns of row groups, as the table has them."""
-        wanted = prune_columns(self.schema, set(field_ids), select_full_types=True)
-        target = schema_to_pyarrow(wanted, include_field_ids=False)
-        project = Projection(wanted.fields, target, self.columns, self.constants)
+        values = FieldValues(self.schema, field_ids, self.columns, self.constants)
         # a table without columns would lose the number of its rows
-        names = names_of(self.columns, {each.field_id for each in wanted.fields})
+        names = names_of(self.columns, {each.field_id for each in values.fields})
         names = names or self.file.schema_arrow.names[:1]
         rows = self.file.read_row_groups(list(row_groups), names, use_threads=False)
-        batches = list(map(project, rows.to_batches()))
-        if not batches:
-            empty = [pa.nulls(0, each.type) for each in target]
-            batches = [pa.RecordBatch.from_arrays(empty, schema=target)]
-        paths = [path_of(wanted.as_struct(), each) or [] for each in field_ids]
-        return [
-            pa.chunked_array([_compared_as(column_at(batch, path)) for batch in batches])
-            for path in paths
-        ]
+        batches = rows.to_batches() or [_no_rows(rows.schema)]
+        found = list(map(values.of, batches))
+        return [pa.chunked_array([_compared_as(each[of]) for each in found]) for of in field_ids]
 
 
 def deleted_positions(
@@ -102,7 +91,7 @@ def deleted_positions(
     deletes: Iterable[DeleteFile],
     data: ComparedColumns,
     row_groups: Sequence[int],
-) -> Iterator[Int64s]:
+) -> Iterator[Positions]:
     """The positions of deleted rows in some row groups of a file of data.
 
     Raises:
@@ -129,7 +118,7 @@ class Deleted:
     def __init__(self, keys: _Keys):
         first, *others = keys
         self._first = first.unique()
-        self._others: list[tuple[pa.Array, Int64s]] = []
+        self._others: list[tuple[pa.Array, Positions]] = []
         """Of each column after the first: its distinct values, and the numbers of what occurs
         together with the columns before it, sorted.
         """
@@ -162,11 +151,14 @@ class Deleted:
         return found
 
 
-def _places(values: pa.ChunkedArray, distinct: pa.Array) -> Int64s:
+def _places(values: pa.ChunkedArray, distinct: pa.Array) -> Positions:
     """The place of each value among distinct ones; -1 if it is not there."""
-    found = pc.index_in(values, value_set=distinct).fill_null(-1).cast(pa.int64())
-    places: Int64s = found.to_numpy()
-    return places
+    found = pc.index_in(values, value_set=distinct).fill_null(-1)
+    return np.asarray(found.cast(pa.int64()).to_numpy())
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in schema], schema=schema)
 
 
 def _columns_of(deletes: DeleteFile) -> tuple[int, ...]:

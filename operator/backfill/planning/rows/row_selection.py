@@ -2,7 +2,7 @@
 and its offsets, and accepted by the filter.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -29,11 +29,37 @@ _ROW = "row"
 _UUID_BYTES = 16
 
 
+class FieldValues:
+    """Finds the values of some fields of a table in batches of one of its files, whatever name,
+    unit or width they have there, and also if the file lacks them.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        field_ids: Iterable[int],
+        columns: Columns,
+        constants: Mapping[int, Any],
+    ):
+        """``columns`` are those of the file, ``constants`` the values of those it lacks."""
+        wanted = prune_columns(schema, {*field_ids}, select_full_types=True)
+        self.fields: tuple[NestedField, ...] = wanted.fields
+        """The columns that have the fields; of structs only the needed ones."""
+        self.paths = {each: path_of(wanted.as_struct(), each) or [] for each in field_ids}
+        """By field id, the names that lead to it."""
+        target = schema_to_pyarrow(wanted, include_field_ids=False)
+        self._project = Projection(self.fields, target, columns, constants)
+
+    def of(self, batch: pa.RecordBatch) -> dict[int, pa.Array]:
+        """The values of each field in the rows of a batch."""
+        rows = self._project(batch)
+        return {field_id: column_at(rows, path) for field_id, path in self.paths.items()}
+
+
 class RowSelection:
     """Selects the rows of a split from batches of its file, before conversion.
 
-    Rows are judged by their values in the table, whatever name, unit or width a column has in the
-    file, and also if the file lacks it.
+    Rows are judged by their values in the table.
     """
 
     def __init__(
@@ -49,18 +75,12 @@ class RowSelection:
         self._ids: set[int] = set()
         self._conditions = [*self._time_slice(table, split), *self._offsets(table, split.offsets)]
         self._filter = self._row_filter(table)
-        looked_at = prune_columns(table.schema, self._ids, select_full_types=True)
-        self.fields: tuple[NestedField, ...] = looked_at.fields
-        """The columns of the table that are looked at; of structs only the needed fields."""
-        self._project = Projection(
-            self.fields, schema_to_pyarrow(looked_at, include_field_ids=False), columns, constants
-        )
-        self._paths = {
-            field_id: path_of(looked_at.as_struct(), field_id) or [] for field_id in self._ids
-        }
-        source = table.source
-        if source.timestamp_key is not None and source.timestamp_field_id in self._paths:
-            self._paths[source.timestamp_field_id].append(source.timestamp_key)
+        self._values = FieldValues(table.schema, self._ids, columns, constants)
+        self.fields = self._values.fields
+        """The columns of the table that are looked at."""
+        source, paths = table.source, self._values.paths
+        if source.timestamp_key is not None and source.timestamp_field_id in paths:
+            paths[source.timestamp_field_id].append(source.timestamp_key)
 
     @property
     def field_ids(self) -> set[int]:
@@ -77,17 +97,13 @@ class RowSelection:
 
         ``position`` is the position of its first row in the file.
         """
-        columns = self._columns(batch)
+        columns = self._values.of(batch)
         masks = [condition(columns) for condition in self._conditions]
         if self.left_out is not None:
             masks.append(_kept(self.left_out, position, batch.num_rows))
         if self._filter is not None:
             masks.append(_matching(columns, batch.num_rows, self._filter))
         return reduce(pc.and_, masks) if masks else None
-
-    def _columns(self, batch: pa.RecordBatch) -> dict[int, pa.Array]:
-        rows = self._project(batch)
-        return {field_id: column_at(rows, path) for field_id, path in self._paths.items()}
 
     def _time_slice(self, table: OpenTable, split: Split) -> list[RowCondition]:
         if split.slice_start_us is None or split.slice_end_us is None:

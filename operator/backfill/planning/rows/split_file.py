@@ -156,8 +156,8 @@ def _left_out(table: OpenTable, split: Split, file: SplitFile) -> Positions | No
     equality = [each for each in split.deletes if each.equality]
     found = [_read_delete_file(table, each) for each in split.deletes if not each.equality]
     positions = [each[split.path].to_numpy() for each in found if split.path in each]
-    data = ComparedColumns(table.schema, file.parquet, file.columns, file.constants)
     if equality:
+        data = ComparedColumns(table.schema, file.parquet, file.columns, file.constants)
         positions += deleted_positions(table, equality, data, file.row_groups)
     positions += [np.arange(each.start, each.end) for each in split.duplicates]
     return np.unique(np.concatenate(positions)).astype(np.int64) if positions else None

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 from pyiceberg.exceptions import ResolveError
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent
+from pyiceberg.manifest import DataFile, FileFormat, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.transforms import IdentityTransform
@@ -92,17 +92,14 @@ def _files_of(
     places: dict[object, int] = {}
     snapshot = table.snapshot_by_id(snapshot_id)
     for manifest in snapshot.manifests(table.io) if snapshot else ():
+        spec_id = manifest.partition_spec_id
         for _, file, sequence in live_entries(manifest, table.io):
-            of = (manifest.partition_spec_id, file.partition)
-            place = places.setdefault(of, len(places))
+            place = places.setdefault((spec_id, file.partition), len(places))
             if manifest.content == ManifestContent.DATA:
-                file.spec_id = manifest.partition_spec_id
+                file.spec_id = spec_id
                 data.append((file, sequence, place))
-            elif file.content == DataFileContent.POSITION_DELETES:
-                index.add(file._data, sequence, place)
             else:
-                part = None if manifest.partition_spec_id in everywhere else place
-                index.add_equality(file._data, sequence, part)
+                index.add(file, sequence, place, partitioned=spec_id not in everywhere)
     chosen, sets = index.assign(
         pa.array([file.file_path for file, *_ in data], pa.string()),
         np.array([sequence for _, sequence, _ in data], np.int64),

@@ -148,8 +148,9 @@ def lines_of_program(error: BaseException) -> list[str]:
 
 
 def started_too_slowly(cause: str) -> bool:
-    """Whether a Python process of a query took longer to start than Spark waits: ten seconds for
-    that of a source, which no property changes. A busy machine may need longer.
+    """Whether a Python process of a query took longer to start than Spark waits: ten seconds where
+    the driver starts one, as for ``transformWithState``, or tasks do without a daemon, which no
+    property changes. A busy machine may need longer.
     """
     return _SLOW_START in cause
 

@@ -161,9 +161,7 @@ def test_deleted_rows_are_read_where_deletes_are_to_be_ignored(
         assert len(read) == expected
 
 
-def test_deletes_by_a_column_that_was_renamed_and_widened_apply(
-    lake: Catalog, tmp_path: Path
-) -> None:
+def test_deletes_by_a_column_that_was_renamed_apply(lake: Catalog, tmp_path: Path) -> None:
     table = lake.create_table("raw.events", SCHEMA)
     rows = [{"at": DAY, "id": each, "name": str(each)} for each in range(4)]
     table.append(pa.Table.from_pylist(rows, _arrow(SCHEMA)))
