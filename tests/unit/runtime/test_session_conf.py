@@ -4,6 +4,7 @@ import pytest
 
 from backfill.runtime.session_conf import SUBMITTED, session_options, with_known_classes
 from backfill.runtime.settings import RuntimeSettings
+from least_settings import LEAST_SETTINGS
 
 CATALOG = "spark.sql.catalog.spark_catalog"
 DELTA = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -20,23 +21,7 @@ PRODUCTION = {
 
 
 def _settings(overrides: dict[str, str]) -> RuntimeSettings:
-    return RuntimeSettings.model_validate(
-        {
-            "backfill": "b",
-            "namespace": "default",
-            "uid": "u",
-            "attempt": 1,
-            "planId": "p",
-            "plan": "/plan",
-            "checkpoints": "/checkpoints",
-            "channel": "/channel",
-            "window": {"start": "2024-03-01T00:00:00Z", "end": "2024-03-02T00:00:00Z"},
-            "sources": [],
-            "outputs": [],
-            "mainFile": "/main.py",
-            "sparkConf": overrides,
-        }
-    )
+    return RuntimeSettings.model_validate(LEAST_SETTINGS | {"sparkConf": overrides})
 
 
 def _has(name: str) -> bool:

@@ -11,24 +11,9 @@ import pytest
 import backfill
 from backfill.runtime.session_conf import resolved_conf
 from backfill.runtime.settings import RuntimeSettings
+from least_settings import LEAST_SETTINGS
 
 MODULE = "spark.python.daemon.module"
-SETTINGS = {
-    "backfill": "b",
-    "namespace": "default",
-    "uid": "u",
-    "attempt": 1,
-    "planId": "p",
-    "plan": "/plan",
-    "checkpoints": "/checkpoints",
-    "channel": "/channel",
-    "window": {"start": "2024-03-01T00:00:00Z", "end": "2024-03-02T00:00:00Z"},
-    "sources": [],
-    "outputs": [],
-    "mainFile": "/main.py",
-    "sparkConf": {},
-    "sparkDefaults": {},
-}
 
 
 @pytest.mark.parametrize(
@@ -94,5 +79,5 @@ def test_processes_do_not_draw_the_same_random_numbers() -> None:
 def test_it_is_not_used_where_the_application_brings_libraries_or_a_daemon_of_its_own(
     submitted: dict[str, str], module: str | None
 ) -> None:
-    settings = RuntimeSettings.model_validate(SETTINGS)
+    settings = RuntimeSettings.model_validate(LEAST_SETTINGS)
     assert resolved_conf(submitted, {}, settings).get(MODULE) == module

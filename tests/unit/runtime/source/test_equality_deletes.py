@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from planned_rows import planned_day, rows_of_run
 from pyiceberg.catalog import Catalog
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -36,7 +36,14 @@ from backfill.api.errors import InvalidPlanInput
 from backfill.planning.rows.equality_deletes import Deleted
 from backfill.planning.workspace import Workspace
 from cases import cases
-from iceberg_tables import commit_files, equality_file, parquet_file, partition_of
+from iceberg_tables import (
+    commit_files,
+    data_file,
+    equality_file,
+    parquet_file,
+    partition_of,
+    position_deletes,
+)
 from plain_values import plain_rows
 
 SOMETHING = pa.schema([pa.field("x", pa.int64(), metadata={"PARQUET:field_id": "77"})])
@@ -159,6 +166,36 @@ def test_deleted_rows_are_read_where_deletes_are_to_be_ignored(
     for wish, expected in (("Apply", 0), ("Ignore", len(rows))):
         _, read = planned_day(tmp_path / wish, "Exact", "6h", timestampColumn="at", deletes=wish)
         assert len(read) == expected
+
+
+def test_rows_that_one_commit_adds_and_deletes_by_value_and_by_position(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    """As Kafka Connect and Flink write a key that comes twice: the first row by its position, older
+    ones by value, and the last one stays.
+    """
+    table = lake.create_table("raw.events", SCHEMA)
+    old, first, last, other = (
+        {"at": DAY, "id": key, "name": name}
+        for key, name in ((3000, "old"), (3000, "first"), (3000, "last"), (5, "other"))
+    )
+    table.append(pa.Table.from_pylist([old], _arrow(SCHEMA)))
+    table = lake.load_table("raw.events")
+    added = parquet_file(
+        table, "a.parquet", pa.Table.from_pylist([first, last, other], _arrow(SCHEMA))
+    )
+    by_value = equality_file(table, "e.parquet", [old, old, other], (2,))
+    position = position_deletes(tmp_path / "p.parquet", [(added.file_path, 0)])
+    by_position = data_file(
+        2,
+        content=DataFileContent.POSITION_DELETES,
+        file_path=position.path,
+        record_count=1,
+        file_size_in_bytes=Path(position.path).stat().st_size,
+    )
+    commit_files(lake, table, 7, [added], [by_value, by_position])
+    _, read = planned_day(tmp_path, "Exact", "6h", timestampColumn="at")
+    assert [each.values["name"] for each in read] == ["last", "other"]
 
 
 def test_deletes_by_a_column_that_was_renamed_apply(lake: Catalog, tmp_path: Path) -> None:
