@@ -142,8 +142,8 @@ def session_zone(spark: SparkSession) -> str | None:
 def in_session(spark: SparkSession, settings: RuntimeSettings) -> Iterator[None]:
     """Makes the program's session the thread's active one, with the enforced properties set in it.
 
-    Spark looks for data sources in the active session, and a program may have several. A query
-    copies the properties of the session when it starts.
+    A program may have several, and Spark takes the active one where none is named. A query copies
+    the properties of the session when it starts.
     """
     _enforce(spark, settings)
     with active(spark):

@@ -1,1 +1,1 @@
-"""The data source: reads the splits of a step as rows."""
+"""Reads the splits of a step as rows, step by step as Spark's clock asks for them."""
