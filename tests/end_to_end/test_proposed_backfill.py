@@ -21,7 +21,7 @@ PROGRAM = ROOT / "examples" / "demo" / "application.py"
 ALERTS = """
 (flights.filter("departure_delay > 60").selectExpr("carrier AS key", "origin AS value").writeStream
     .format("kafka").option("kafka.bootstrap.servers", "kafka:9092").option("topic", "alerts").start())
-airports = spark.read.table("lake.raw.airports")
+airports = spark.sql("select raw.airports.* from raw.airports")
 hourly = flights.groupBy(F.window("scheduled", "1 hour"), "origin").count().join(airports, "origin")
 hourly.writeStream.queryName("by_origin").outputMode("update").format("console").start()
 by_hour = flights.groupBy(F.window("scheduled", "1 hour"), "origin").count()

@@ -139,6 +139,23 @@ rows = spark.sql("select e.* from events e left join users u on e.user = u.user 
 rows.writeStream.queryName("copies").start().awaitTermination()
 """
     ),
+    "static tables in SQL": (
+        """
+spark = SparkSession.builder.getOrCreate()
+kafka(spark).createOrReplaceTempView("events")
+spark.sql("cache table default.users")
+spark.sql("set table = users")
+assert spark.sql("select * from default.${table}").count() == 3
+spark.sql("create or replace temp view named as with u as (select * from `lake`.Default.users) select user as who from u where name is not null")
+rows = spark.sql(
+    "select e.id, lake.default.users.user, /* users */ e.at from events e join lake.default.users on e.user = lake.default.users.user"
+    " join named on who = e.user where exists (select 1 from {some} s where s.user = e.user)"
+    " and (select count(*) from default.users) = 3 and :text <> 'default.users'",
+    {"text": "lake.default.users.user"}, some=spark.table("default.users"),
+)
+rows.writeStream.queryName("copies").start().awaitTermination()
+"""
+    ),
     "a table read as a stream": (
         """
 spark = SparkSession.builder.getOrCreate()
@@ -673,12 +690,12 @@ spark.readStream.format("kafka").option("assign", '{"raw-events": [0]}').load()
         ),
         (
             "the table lake.default.counts in SQL text, which Spark cannot read by itself; add -"
-            " table: lake.default.counts; read it with spark.table"
+            " table: lake.default.counts"
         ),
     ),
-    "SQL text with a static table": (
-        "SparkSession.builder.getOrCreate().sql('select * from default.users')",
-        "the table default.users in SQL text, which Spark cannot read by itself; read it with",
+    "SQL text with a snapshot of a static table": (
+        "SparkSession.builder.getOrCreate().sql('select * from default.users version as of 1')",
+        "the table default.users in SQL text with a snapshot or options of its own, which Spark",
     ),
     **{
         f"in a function: {name}": (

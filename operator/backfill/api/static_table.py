@@ -20,10 +20,10 @@ def _moment(value: str) -> str:
 
 
 class StaticTable(Model):
-    """Iceberg table that the application reads with ``spark.table``, ``spark.read.table`` or
-    ``spark.read.format("iceberg").load``, for example to join a stream with it. The table is read
-    through the Backfill's catalogs, so Spark needs no Iceberg runtime for it. Every attempt reads
-    the same snapshot.
+    """Iceberg table that the application reads with ``spark.table``, ``spark.read.table``,
+    ``spark.read.format("iceberg").load`` or ``spark.sql``, for example to join a stream with it.
+    The table is read through the Backfill's catalogs, so Spark needs no Iceberg runtime for it.
+    Every attempt reads the same snapshot.
     """
 
     table: TableName

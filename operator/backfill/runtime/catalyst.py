@@ -133,7 +133,7 @@ def selected(frame: DataFrame, columns: Iterable[str]) -> DataFrame:
     """The rows of a frame with columns that are given in SQL, by one call of the JVM."""
     spark = frame.sparkSession
     text = f"SELECT {', '.join(columns)}"
-    project = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    project = parsed(spark, text)
     child = frame._jdf.queryExecution().analyzed()
     return frame_of(spark, project.withNewChildren(_jvm(spark).PythonUtils.toSeq([child])))
 
@@ -429,6 +429,25 @@ def is_of_active_query(spark: SparkSession) -> bool:
 def corrupt_record_column(spark: SparkSession) -> str:
     """The name of the column for text that is not a record."""
     return str(spark._jsparkSession.sessionState().conf().columnNameOfCorruptRecord())
+
+
+def parsed(spark: SparkSession, text: str) -> JavaObject:
+    """What Spark's parser makes of an SQL text.
+
+    Raises:
+        ParseException: it is none.
+    """
+    return spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+
+
+def with_variables(spark: SparkSession, text: str) -> str:
+    """An SQL text with the values of the session's variables (``${name}``), as Spark's parser sees
+    it.
+    """
+    with active(spark):
+        return str(
+            _jvm(spark).org.apache.spark.sql.internal.VariableSubstitution().substitute(text)
+        )
 
 
 def is_temporary_view(spark: SparkSession, name: str) -> bool:

@@ -16,7 +16,6 @@ from backfill.runtime.settings import settings_from_environment
 from backfill.runtime.surveying.queries import Surveyed, SurveyedProgram, SurveyingWriter
 from backfill.runtime.surveying.streams import FoundInputs, SurveyedTables, SurveyingReader
 from backfill.runtime.switching.install import install_with
-from backfill.runtime.switching.stream_reader import SwitchedBatchReader
 
 _LOOK_SECONDS = 0.1
 _IDLE_GRACE_SECONDS = 2.0
@@ -38,12 +37,11 @@ def main() -> None:
         settings, idle_grace_seconds=_IDLE_GRACE_SECONDS, next_query_seconds=_NEXT_QUERY_SECONDS
     )
     found, surveyed = FoundInputs(KnownTables()), Surveyed()
-    tables = SurveyedTables(found)
     install_with(
         run,
         lambda: None,
         read_stream=lambda spark: SurveyingReader(spark, run, found),
-        read=lambda spark: SwitchedBatchReader(spark, run, tables),
+        tables=SurveyedTables(found),
         write_stream=lambda frame: SurveyingWriter(frame, run, surveyed),
         program=SurveyedProgram(run),
     )

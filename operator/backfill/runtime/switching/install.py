@@ -27,8 +27,9 @@ from backfill.runtime.switching.query_handle import SwitchedQueryManager
 from backfill.runtime.switching.source_frames import SourceFrames
 from backfill.runtime.switching.sql_statements import watch_statements
 from backfill.runtime.switching.static_tables import StaticTables
-from backfill.runtime.switching.stream_reader import SwitchedBatchReader, SwitchedReader
+from backfill.runtime.switching.stream_reader import SwitchedBatchReader, SwitchedReader, Tables
 from backfill.runtime.switching.stream_writer import SwitchedWriter
+from backfill.runtime.switching.tables_in_sql import reading_views
 
 MakeWriter = Callable[[DataFrame, Run, Callable[[DataFrame], None]], SwitchedWriter]
 
@@ -48,7 +49,7 @@ def install(
         run,
         context_started,
         read_stream=lambda spark: SwitchedReader(spark, run, frames),
-        read=lambda spark: SwitchedBatchReader(spark, run, static),
+        tables=static,
         write_stream=lambda frame: writer(frame, run, listeners.listen),
         program=MainProgram(run),
     )
@@ -60,11 +61,14 @@ def install_with(
     context_started: Callable[[], None],
     *,
     read_stream: Callable[[SparkSession], DataStreamReader],
-    read: Callable[[SparkSession], DataFrameReader],
+    tables: Tables,
     write_stream: Callable[[DataFrame], DataStreamWriter],
     program: MainProgram,
 ) -> None:
     """The same with other readers and writers."""
+
+    def read(spark: SparkSession) -> DataFrameReader:
+        return SwitchedBatchReader(spark, run, tables)
 
     def into(frame: DataFrame, table: str) -> DataFrameWriterV2:
         return write_to(frame, table, program)
@@ -88,6 +92,7 @@ def install_with(
     if hasattr(ClassicDataFrame, "mergeInto"):
         _replace(ClassicDataFrame, "mergeInto", merge)
     watch_statements(program)
+    _replace(SparkSession, "sql", reading_views(SparkSession.sql, tables.frame))
     _replace(SparkContext, "__init__", _starting(SparkContext.__init__, run, context_started))
     _replace(SparkContext, "stop", _stopping(SparkContext.stop, run))
     _replace(SparkSession, "__init__", _with_options(SparkSession.__init__, run))

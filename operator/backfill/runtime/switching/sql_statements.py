@@ -8,8 +8,7 @@ import functools
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,6 @@ from py4j.java_gateway import JavaObject
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.catalog import Catalog
-from pyspark.sql.sql_formatter import SQLStringFormatter
 
 from backfill.runtime.catalyst import (
     elements,
@@ -25,6 +23,7 @@ from backfill.runtime.catalyst import (
     is_any_of,
     kind_of,
     nodes_of,
+    parsed,
     with_name,
     with_values,
 )
@@ -42,6 +41,7 @@ from backfill.runtime.switching.batch_statements import statement_of
 from backfill.runtime.switching.batch_writers import refuse_part, write_statement
 from backfill.runtime.switching.main_program_writes import MainProgram
 from backfill.runtime.switching.side_effects import check
+from backfill.runtime.switching.tables_in_sql import formatted
 
 _OF_CATALOGS = (
     "analyzeTable",
@@ -132,9 +132,9 @@ def _sql(original: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
                 if _enters_what_is_there(self, given["sqlQuery"]):
                     return _nothing_written(self)
                 raise
-        with within(batch), _formatted(self, given["sqlQuery"], given.get("kwargs", {})) as text:
+        with within(batch), formatted(self, given["sqlQuery"], given.get("kwargs", {})) as text:
             with not_the_function():
-                plan = self._jsparkSession.sessionState().sqlParser().parsePlan(text)
+                plan = parsed(self, text)
                 kind = _effect(self, plan)
                 if kind is not None and _is_there(plan):
                     return _nothing_written(self)
@@ -147,18 +147,6 @@ def _sql(original: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
             return original(self, text, values)
 
     return sql
-
-
-@contextmanager
-def _formatted(spark: SparkSession, text: str, values: Mapping[str, Any]) -> Iterator[str]:
-    """A statement with values in place of names in braces, as PySpark puts them there: DataFrames
-    are views meanwhile.
-    """
-    formatter = SQLStringFormatter(spark)
-    try:
-        yield formatter.format(text, **values) if values else text
-    finally:
-        formatter.clear()
 
 
 def _redirected(spark: SparkSession, plan: JavaObject, values: Any) -> DataFrame | None:
@@ -196,8 +184,8 @@ def _may_run(spark: SparkSession, text: str, values: Mapping[str, Any]) -> bool:
     if _program is None:
         return True
     try:
-        with _formatted(spark, text, values) as complete:
-            plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(complete)
+        with formatted(spark, text, values) as complete:
+            plan = parsed(spark, complete)
     except ParseException:  # Spark will say so
         return True
     kind = _effect(spark, plan)
@@ -294,7 +282,7 @@ def _enters_what_is_there(spark: SparkSession, text: str) -> bool:
     Backfill's tables, which Spark need not know.
     """
     try:
-        plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+        plan = parsed(spark, text)
     except ParseException:
         return False
     match kind_of(plan):

@@ -75,8 +75,8 @@ class StaticTables:
             raise self._missing(written, error) from None
 
     def in_sql(self, original: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
-        """``spark.sql`` that refuses queries of tables which Spark cannot read, and could by the
-        name of a view.
+        """``spark.sql`` that refuses queries of tables which Spark cannot read, and could as static
+        tables.
         """
 
         @wraps(original)
@@ -104,21 +104,14 @@ class StaticTables:
         listed = self._find(written) if theirs or in_sql else None
         if not theirs and listed is None:
             return error
-        how, fixes = "", []
-        if listed is None:
-            fixes.append(f"add - table: {written.replace('`', '')}")
-        if in_sql:
-            how = " in SQL text"
-            fixes.append(
-                "read it with spark.table, and register it for SQL with createOrReplaceTempView"
-            )
-        elif listed is not None:
-            how = " with options of its own"
-            fixes.append("read it without options; asOf determines the time of the snapshot")
+        how, fix = " in SQL text" if in_sql else "", f"add - table: {written.replace('`', '')}"
+        if listed is not None:
+            how += " with a snapshot or options of its own"
+            fix = "read it without them; asOf determines the time of the snapshot"
         problem = Problem(
             "spec.staticTables",
             f"the application reads the table {written}{how}, which Spark cannot read by itself",
-            "; ".join(fixes),
+            fix,
         )
         return self._run.refuse(UnsupportedProgram(problem))
 

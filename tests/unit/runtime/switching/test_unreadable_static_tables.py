@@ -116,7 +116,7 @@ def test_opening_the_table_is_no_effect_of_a_function_that_reads_it(
 @pytest.mark.parametrize(
     ("written", "fix"),
     [
-        (NAME, "with options of its own, which Spark cannot read by itself; read it without"),
+        (NAME, "with a snapshot or options of its own, which Spark cannot read by itself; read it"),
         ("`lake`.`raw`.`rates`", "; add - table: lake.raw.rates"),
     ],
 )
@@ -132,7 +132,7 @@ def test_what_spark_cannot_read_is_said_with_what_to_change(
     assert len(run.refused) == 1
 
 
-AS_VIEW = "read it with spark.table, and register it for SQL with createOrReplaceTempView"
+OF_ITS_OWN = "with a snapshot or options of its own, which Spark cannot read by itself; read it"
 
 
 @pytest.mark.parametrize(
@@ -141,14 +141,14 @@ AS_VIEW = "read it with spark.table, and register it for SQL with createOrReplac
         (
             "select * from plays join lake.raw.rates using (user)",
             "[TABLE_OR_VIEW_NOT_FOUND] The table or view `lake`.`raw`.`rates` cannot be found.",
-            f"the table lake.raw.rates in SQL text, which Spark cannot read by itself; add - table:"
-            f" lake.raw.rates; {AS_VIEW}",
+            "the table lake.raw.rates in SQL text, which Spark cannot read by itself; add - table:"
+            " lake.raw.rates",
         ),
         (
             "create temp view v as\nselect * FROM `lake`.raw.rates",
             "[REQUIRES_SINGLE_PART_NAMESPACE] spark_catalog requires a single-part namespace, but"
             " got `lake`.`raw`.",
-            f"; add - table: lake.raw.rates; {AS_VIEW}",
+            "; add - table: lake.raw.rates",
         ),
         (
             f"select * from lake.other.t join {NAME}",
@@ -156,14 +156,14 @@ AS_VIEW = "read it with spark.table, and register it for SQL with createOrReplac
             "; add - table: lake.other.t",
         ),
         (
-            f"select * from raw.known, lake.other.t join {NAME} using (user)",
+            f"select * from raw.known, lake.other.t join {NAME} version as of 1 using (user)",
             f"[TABLE_OR_VIEW_NOT_FOUND] `{NAME.replace('.', '`.`')}` cannot be found.",
-            f"the table {NAME} in SQL text, which Spark cannot read by itself; {AS_VIEW}",
+            f"the table {NAME} in SQL text {OF_ITS_OWN}",
         ),
         (
-            "select * from plays join raw.Users using (user)",
+            "select * from plays join raw.Users timestamp as of '2026-03-01' using (user)",
             "[TABLE_OR_VIEW_NOT_FOUND] The table or view `raw`.`Users` cannot be found.",
-            f"the table raw.Users in SQL text, which Spark cannot read by itself; {AS_VIEW}",
+            f"the table raw.Users in SQL text {OF_ITS_OWN}",
         ),
     ],
 )
