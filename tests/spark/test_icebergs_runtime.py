@@ -1,0 +1,167 @@
+"""Programs with Iceberg's runtime and catalogs of their own run as they are, and what a backfill
+reads of a table is what Iceberg's own library reads.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from drivers import ROWS_PER_STEP, START, Lake, assign, run_applications, status
+from pyiceberg.catalog import Catalog
+
+from backfill.api.spec import BackfillSpec
+from backfill.planning.planner import make_plan
+from backfill.runtime.settings import RuntimeSettings
+from iceberg_runtime import catalog_conf, find_runtime
+from small_java import ON_A_FEW_ROWS
+
+STEPS = 2
+DIMENSIONS = """
+spark.sql("create table lake.default.merged (user bigint, name string, old int) using iceberg tblproperties ('format-version'='2', 'write.delete.mode'='merge-on-read')")
+spark.sql("insert into lake.default.merged select id, concat('m', id), 1 from range(0, 40, 1, 1)")
+spark.sql("delete from lake.default.merged where user % 4 = 3")
+spark.sql("alter table lake.default.merged drop column old")
+spark.sql("alter table lake.default.merged add column place struct<city: string, `po box`: decimal(9,2)>")
+spark.sql("alter table lake.default.merged rename column name to called")
+spark.sql("insert into lake.default.merged select id, concat('n', id), named_struct('city', 'x', 'po box', 1.25) from range(40, 50)")
+spark.sql("create table lake.default.vectors (user bigint, at timestamp, day date) using iceberg partitioned by (bucket(4, user), day) tblproperties ('format-version'='3', 'write.delete.mode'='merge-on-read', 'write.format.default'='parquet')")
+spark.sql("insert into lake.default.vectors select id, timestamp'2021-07-11 00:00:00', date'2021-07-11' from range(0, 40, 1, 1)")
+spark.sql("delete from lake.default.vectors where user > 5 and user % 2 = 0")
+spark.sql("create table lake.default.rewritten (user bigint, many array<map<string, bigint>>) using iceberg")
+spark.sql("insert into lake.default.rewritten select id, array(map('a', id), map()) from range(20)")
+spark.sql("update lake.default.rewritten set many = null where user = 1")
+spark.sql("create table lake.default.unlisted (user bigint, called string) using iceberg")
+spark.sql("insert into lake.default.unlisted select id, concat('u', id) from range(40)")
+"""
+"""Made as Spark makes them: what is left of three tables after deletes of all kinds."""
+LISTED = ("merged", "vectors", "rewritten")
+LATER = """
+for name in ("merged", "vectors", "rewritten"):
+    spark.sql(f"delete from lake.default.{name} where user < 2")
+"""
+"""What happened after the plan was made."""
+PREAMBLE = """
+from pyspark.sql import SparkSession, functions as F
+spark = SparkSession.builder.config(map=CATALOG).getOrCreate()
+"""
+TWO_STREAMS = """
+events = spark.readStream.format("iceberg").load("lake.default.events").withWatermark("at", "10 minutes")
+clicks = spark.readStream.table("lake.default.clicks").withWatermark("then", "10 minutes")
+joined = events.join(clicks, F.expr("id = other and then between at and at + interval 1 minute"))
+unlisted = spark.table("lake.default.unlisted").select("user", F.col("called").alias("again"))
+by_sql = spark.sql("select user, called from lake.default.merged where called is not null")
+named = joined.join(unlisted, "user").join(by_sql, "user")
+checked = named.where("again = concat('u', user) and called = concat('m', user)").select("id", "user", "at")
+"""
+PROGRAMS = {
+    "written as a stream": """
+checked.writeStream.format("iceberg").outputMode("append").option("checkpointLocation", "/nowhere").toTable("lake.default.copies")
+spark.streams.awaitAnyTermination()
+""",
+    "merged in a function": """
+def merge(rows, number):
+    rows.createOrReplaceTempView("fresh")
+    rows.sparkSession.sql(
+        "merge into lake.default.copies t using (select f.* from fresh f join lake.default.merged using (user)) s"
+        " on t.id = s.id when matched then update set * when not matched then insert *"
+    )
+checked.writeStream.foreachBatch(merge).start().awaitTermination()
+""",
+    "appended in a function": """
+checked.writeStream.foreachBatch(lambda rows, number: rows.writeTo("lake.default.copies").append()).start().awaitTermination()
+""",
+}
+SAME_ROWS = """
+for name, snapshot in SNAPSHOTS.items():
+    theirs = spark.sql(f"select * from lake.default.{name} version as of {snapshot}")
+    for ours in (spark.table(f"lake.default.{name}"), spark.sql(f"select * from lake.default.{name}")):
+        assert ours.schema.simpleString() == theirs.schema.simpleString(), (ours.schema, theirs.schema)
+        rows = [sorted(map(str, each.collect())) for each in (ours, theirs)]
+        assert rows[0] == rows[1] and rows[0], (name, rows)
+"""
+
+
+def in_spark(directory: Path, jars: str, statements: str) -> None:
+    """Runs statements in plain Spark with Iceberg's runtime."""
+    conf = (
+        ON_A_FEW_ROWS | catalog_conf(directory) | {"spark.jars": jars, "spark.master": "local[2]"}
+    )
+    program = PREAMBLE.replace("CATALOG", repr(conf)) + statements
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ,
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def clicks(step: int) -> pa.Table:
+    """One for each event, at the same time."""
+    first = step * ROWS_PER_STEP
+    at = [START + timedelta(seconds=10 * row) for row in range(first, first + ROWS_PER_STEP)]
+    rows = {"other": range(first, first + ROWS_PER_STEP), "then": at}
+    kinds = pa.schema([("other", pa.int64()), ("then", pa.timestamp("us", tz="UTC"))])
+    return pa.table({name: list(values) for name, values in rows.items()}, kinds)
+
+
+def planned(history: Lake, lake: Catalog) -> dict[str, int]:
+    """Plans the streams and the listed tables; gives the tables' snapshots."""
+    manifest = history.spec.to_manifest()
+    source = {"name": "clicks", "table": "lake.default.clicks", "timestampColumn": "then"}
+    manifest["sources"].append(source)
+    manifest["staticTables"] = [{"table": f"lake.default.{name}"} for name in LISTED]
+    history.spec = BackfillSpec.model_validate(manifest)
+    history.header = make_plan(history.spec, history.workspace, parallelism=1)
+    tables = {name: lake.load_table(f"default.{name}") for name in LISTED}
+    return {name: table.metadata.current_snapshot_id or 0 for name, table in tables.items()}
+
+
+@pytest.mark.timeout(900)
+def test_programs_read_and_write_as_in_production(tmp_path: Path, lake: Catalog) -> None:
+    jars = find_runtime()
+    history = Lake(tmp_path, lake, STEPS)
+    table = lake.create_table("default.clicks", schema=clicks(0).schema)
+    for step in range(STEPS):
+        table.append(clicks(step))
+    in_spark(tmp_path, jars, DIMENSIONS)
+    snapshots = planned(history, lake)
+    in_spark(tmp_path, jars, LATER)
+
+    delta = {"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"}
+    preamble = PREAMBLE.replace("CATALOG", repr(catalog_conf(tmp_path) | delta))
+    same_rows = f"SNAPSHOTS = {json.dumps(snapshots)}\n{SAME_ROWS}"
+
+    def settings(number: int, program: str, **more: Any) -> RuntimeSettings:
+        main_file = tmp_path / f"application_{number}.py"
+        main_file.write_text(preamble + same_rows + TWO_STREAMS + program)
+        made = history.settings(f"case-{number}", main_file)
+        conf = made.spark_conf | {"spark.jars": jars}
+        outputs = [each.model_copy(update={"keys": ("id",)}) for each in made.outputs]
+        made = made.model_copy(update={"spark_conf": conf, "outputs": tuple(outputs), **more})
+        assign(made, history.header, history.header.steps)
+        return made
+
+    ways = [(name, "Auto") for name in PROGRAMS] + [("written as a stream", "Streaming")]
+    runs = {
+        (name, how): settings(number, PROGRAMS[name], execution=how)
+        for number, (name, how) in enumerate(ways)
+    }
+    outcomes = zip(runs, run_applications(tmp_path, list(runs.values())), strict=True)
+    assert {run: outcome for run, outcome in outcomes if outcome[0] != "Finished"} == {}
+    for (name, how), made in runs.items():
+        rows = history.result(made.backfill, "copies")
+        ids = Counter(row["id"] for row in rows)
+        assert ids == Counter(range(STEPS * ROWS_PER_STEP)), (name, how)
+        (query,) = status(made).queries
+        streamed = how == "Streaming" or "function" in name
+        assert query.execution == ("Streaming" if streamed else "Batch"), (name, how)
