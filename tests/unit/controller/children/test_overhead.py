@@ -17,15 +17,15 @@ def pods(base: Manifest, **spec: Any) -> tuple[Manifest, Manifest]:
 @cases(
     ("pod", "conf", "overhead"),
     {
-        "a small heap leaves too little for the Python processes": ({"memory": "1g"}, {}, "1280m"),
+        "a small heap leaves too little for the Python processes": ({"memory": "1g"}, {}, "896m"),
         "what Spark adds to a large one is enough": ({"memory": "4g"}, {}, None),
         "a small factor": (
             {"memory": "4g"},
             {"spark.kubernetes.memoryOverheadFactor": "0.1"},
-            "1280m",
+            "896m",
         ),
         "a large factor": ({"memory": "4g"}, {"spark.driver.memoryOverheadFactor": "0.5"}, None),
-        "a number alone is in MiB": ({"memory": "4g", "memoryOverhead": "500"}, {}, "1280m"),
+        "a number alone is in MiB": ({"memory": "4g", "memoryOverhead": "500"}, {}, "896m"),
         "enough in the resource": ({"memory": "1g", "memoryOverhead": "2g"}, {}, None),
         "enough in the properties": (
             {"memory": "1g"},
@@ -34,7 +34,7 @@ def pods(base: Manifest, **spec: Any) -> tuple[Manifest, Manifest]:
         ),
     },
 )
-def test_a_driver_has_room_for_its_sources_and_outputs(
+def test_a_driver_has_room_for_its_program_and_its_commits(
     pod: Manifest, conf: dict[str, str], overhead: str | None
 ) -> None:
     base = production(KUBEFLOW)
@@ -65,11 +65,11 @@ def test_overrides_hold_as_they_are(field: str) -> None:
 def test_kubeflows_own_factor_counts() -> None:
     base = production(KUBEFLOW)
     base["spec"] |= {"driver": {"memory": "4g"}, "memoryOverheadFactor": "0.1"}
-    assert pods(base)[0]["memoryOverhead"] == "1280m"
+    assert pods(base)[0]["memoryOverhead"] == "896m"
 
 
 def test_apaches_overhead_is_a_property() -> None:
     base = production(APACHE)
     base["spec"]["sparkConf"]["spark.driver.memory"] = "1g"
     child = child_manifests(preview_launch(backfill_of(base)), base)[1]
-    assert child["spec"]["sparkConf"]["spark.driver.memoryOverhead"] == "1280m"
+    assert child["spec"]["sparkConf"]["spark.driver.memoryOverhead"] == "896m"
