@@ -158,6 +158,27 @@ def test_a_query_with_a_function_is_told_as_a_stream_and_its_function_is_not_cal
     )
 
 
+TEXT = """
+text = F.get_json_object(F.col("value").cast("string"), "$.at")
+texts = records.select(F.length(text).cast("long").alias("title"), F.col("timestamp").alias("began"))
+texts.writeStream.queryName("texts").start()
+spark.streams"""
+
+
+def test_times_that_a_program_uses_as_text_are_warned_of_before_anything_is_read(
+    production: Production,
+) -> None:
+    production.catalog.create_table("raw.texts", columns())
+    describe(production, APPLICATION.replace("\nspark.streams", TEXT), "texts")
+    end = explained(production)
+    assert end.status == 0, end.err
+    words = " ".join(end.out.split())
+    assert words.count("uses the text of times") == 1
+    assert "warning: texts: of clicks, the application uses the text of times, which" in words
+    assert "at (column at, as 2021-07-11T00:05:00.123456Z); set" in words
+    assert "spec.sources[0].live.kafka.value.timestampFormat" in words
+
+
 def test_errors_of_the_program_are_those_of_a_run(production: Production) -> None:
     describe(production, APPLICATION.replace('("update").start', '("update").foreach(print).start'))
     end = explained(production)

@@ -92,7 +92,7 @@ def parsed(schema: str, *columns: str, **options: str) -> Program:
 def in_batch(spark: SparkSession, backfill: Backfill, program: Program) -> list[Row]:
     """What a program gives as a batch job: the same with and without the text in between."""
     frame = program(kafka_frame(spark, backfill.settings, "orders"))
-    plan = analyzed(as_decoded(frame, backfill.settings))
+    plan = analyzed(as_decoded(frame, backfill.settings)[0])
     leaves = Leaves(spark, backfill.settings)
 
     def leaf(source: str, topic: str | None) -> DataFrame:
@@ -155,6 +155,21 @@ GIVEN: dict[str, tuple[dict[str, object], Program, tuple[object, ...]]] = {
             "cast(customer.since as long) AS since",
         ),
         (1625961900123, 1625961900123.456, 1625961900123),
+    ),
+    "times in seconds with fractions": (
+        {"timestampUnit": "s"},
+        parsed(
+            "created double, local decimal(20, 6), customer struct<since: string>",
+            "created",
+            "CAST(local AS string) AS local",
+            "CAST(customer.since AS double) AS since",
+        ),
+        (1625961900.123456, "1625961900.123456", 1625961900.123456),
+    ),
+    "whole seconds": (
+        {"timestampUnit": "s"},
+        parsed("created long, local string", "created", "CAST(local AS long) AS local"),
+        (1625961900, 1625961900),
     ),
     "other names, nesting and types": (
         {
@@ -479,7 +494,7 @@ def test_topics_that_are_read_together_each_give_the_fields_that_they_have(
         orders, returns = (
             kafka_frame(spark, two_topics.settings, name) for name in ("orders", "returns")
         )
-        return as_decoded(program(orders.union(returns)), two_topics.settings)
+        return as_decoded(program(orders.union(returns)), two_topics.settings)[0]
 
     leaves = Leaves(spark, two_topics.settings)
     program = parsed("orderId long, Town string, reason string", "orderId", "Town", "reason")
@@ -509,6 +524,100 @@ def test_text_without_a_zone_is_not_guessed_in_a_session_of_another_zone(
     )
 
 
+def doubtful(spark: SparkSession, backfill: Backfill, program: Program) -> list[str]:
+    frame = program(kafka_frame(spark, backfill.settings, "orders"))
+    return as_decoded(frame, backfill.settings)[1]
+
+
+WITH_TIMES = "created string, local string, customer struct<since: string>"
+
+
+def test_times_that_are_passed_on_as_text_are_named_with_the_text_that_records_have(
+    spark: SparkSession, orders: Callable[..., Backfill]
+) -> None:
+    program = parsed(WITH_TIMES, "created", "upper(local)", "customer.since AS since")
+    (row,) = in_batch(spark, backfill := orders(), program)
+    at, local = "2021-07-11T00:05:00.123456Z", "2021-07-11T00:05:00.123456"
+    assert tuple(row) == (at, local, at)
+    assert doubtful(spark, backfill, program) == [
+        "of orders, the application uses the text of times, which production's records may have in"
+        f" another form: customer.since (column customer.since, as {at}), created (column created,"
+        f" as {at}), local (column local, as {local}); set"
+        " spec.sources[0].live.kafka.value.timestampFormat to the pattern of production's records,"
+        " and timeZone to their zone"
+    ]
+
+
+NAMED: dict[str, tuple[dict[str, object], Program, tuple[str, ...]]] = {
+    "of another column": (
+        {"fields": {"order.made": "created"}, "timeZone": "Europe/Berlin"},
+        parsed("order struct<made: string>", "order.made"),
+        ("order.made (column created, as 2021-07-11T00:05:00.123456 with the offset of",),
+    ),
+    "in an object that is text": (
+        {},
+        parsed("customer string"),
+        ("customer.since (column customer.since, as",),
+    ),
+    "by a path": (
+        {},
+        lambda records: records.selectExpr("get_json_object(CAST(value AS STRING), '$.created')"),
+        ("created (column created, as",),
+    ),
+    "of a value without a schema": (
+        {},
+        lambda records: records.selectExpr("parse_json(CAST(value AS STRING)):created::STRING"),
+        ("created (column created, as",),
+    ),
+    "a pattern that the spec has": (
+        {"timestampFormat": "yyyy-MM-dd HH:mm"},
+        parsed(WITH_TIMES),
+        (),
+    ),
+    "a pattern that the program has": (
+        {},
+        parsed(WITH_TIMES, "created", "to_timestamp(created, 'yyyy/MM/dd HH:mm:ss') AS at"),
+        (),
+    ),
+    "text that becomes a time": (
+        {},
+        parsed(WITH_TIMES, "to_timestamp(created) AS at", "CAST(local AS date) AS day"),
+        (),
+    ),
+    "text that is only looked for": (
+        {},
+        lambda records: (
+            parsed(f"{WITH_TIMES}, town string")(records)
+            .where("created IS NOT NULL")
+            .select("town")
+        ),
+        (),
+    ),
+    "text that is not used": ({}, parsed(f"{WITH_TIMES}, town string", "town"), ()),
+    "whole seconds": (
+        {"timestampUnit": "s"},
+        parsed("created long, local double", "created", "local"),
+        ("of orders, times are whole seconds, without fractions: created (column created); if",),
+    ),
+    "numbers for a function": (
+        {"timestampUnit": "s"},
+        lambda records: records.selectExpr("CAST(value AS STRING) AS value"),
+        ("customer.since (column customer.since), created (column created), local (column local)",),
+    ),
+    "milliseconds": ({"timestampUnit": "ms"}, parsed("created long", "created"), ()),
+}
+
+
+@pytest.mark.parametrize("case", NAMED)
+def test_only_times_that_may_differ_from_productions_are_warned_of(
+    spark: SparkSession, orders: Callable[..., Backfill], case: str
+) -> None:
+    value, program, expected = NAMED[case]
+    found = doubtful(spark, orders(**value), program)
+    assert len(found) == len(expected)
+    assert all(part in whole for part, whole in zip(expected, found, strict=True))
+
+
 def test_a_stream_decodes_what_a_batch_job_decodes(
     spark: SparkSession, orders: Callable[..., Backfill]
 ) -> None:
@@ -516,7 +625,8 @@ def test_a_stream_decodes_what_a_batch_job_decodes(
     program = parsed(
         "orderId long, created timestamp", timestampFormat="yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
     )
-    frame = as_decoded(program(kafka_frame(spark, backfill.settings, "orders")), backfill.settings)
+    records = kafka_frame(spark, backfill.settings, "orders")
+    frame, _ = as_decoded(program(records), backfill.settings)
     query = backfill.start(frame)
     backfill.release(backfill.header.steps)
     wait(lambda: committed(query) > backfill.header.steps, query)
@@ -594,6 +704,18 @@ IN_FUNCTIONS: dict[str, tuple[dict[str, object], Program, str]] = {
         parsed("created timestamp", timestampFormat="yyyy-MM-dd HH"),
         "created (timestamp): a function decodes it, in another text or type; set timestampFormat:"
         " yyyy-MM-dd HH",
+    ),
+    "a time, where the spec has numbers": (
+        {"timestampUnit": "ms"},
+        parsed("created timestamp"),
+        "created (timestamp): a function decodes it, but timestampUnit makes it a number in records"
+        "; set timestampFormat instead of timestampUnit",
+    ),
+    "a number, where the spec has text": (
+        {"timestampUnit": "ms", "timestampFormat": "yyyy-MM-dd HH"},
+        parsed("created long"),
+        "created (bigint): a function decodes it, but timestampFormat makes it text in records; set"
+        " timestampUnit instead of timestampFormat",
     ),
     "another type, whatever the spec has": (
         {"fields": {"paid": "paid"}},

@@ -169,7 +169,8 @@ class KafkaValue(Model):
     timestamp_unit: TimestampUnit | None = None
     """Unit of times that the application decodes as numbers, counted from 1970-01-01 UTC: seconds
     (``s``), milliseconds (``ms``), microseconds (``us``) or nanoseconds (``ns``). Required if it
-    decodes any. For format ``json``.
+    decodes any. Numbers that it decodes as ``float``, ``double`` or ``decimal`` have fractions of
+    the unit; others are rounded down. For format ``json``.
     """
     time_zone: Annotated[str | None, Field(min_length=1, max_length=64)] = None
     """Time zone in which times are written as text, for example ``Europe/Berlin``. Default: UTC.

@@ -15,10 +15,15 @@ from backfill.api.spec import MOST_OUTPUTS, MOST_SOURCES
 HowRun = Literal["Streaming", "Batch"]
 ChangingMode = Literal["update", "complete"]
 MOST_REASON_CHARACTERS: Final = 512
+MOST_WARNING_CHARACTERS: Final = 1024
 ExecutionReason = Annotated[
     str, BeforeValidator(shortened), Field(max_length=MOST_REASON_CHARACTERS)
 ]
 """Text of a driver, which is shown to people: what steers a terminal is escaped."""
+DriverWarning = Annotated[
+    str, BeforeValidator(shortened), Field(max_length=MOST_WARNING_CHARACTERS)
+]
+"""The same, for a warning with names of fields and columns."""
 WorkspaceUri = Annotated[str, Field(min_length=1, max_length=2048)]
 MOST_ATTEMPTS_KEPT: Final = 20
 MOST_STRETCHES: Final = 20
@@ -216,6 +221,10 @@ class OutputStatus(Model):
     by_clock: Annotated[str, Field(max_length=128)] = ""
     """Where the output's query selects, joins or groups rows by the current time, which may drop
     rows of history; empty if it does not.
+    """
+    doubtful_times: DriverWarning = ""
+    """Times in the records that the output's query decodes whose text or number may differ from
+    that in production's records, and the setting that decides it; empty if there are none.
     """
     execution: HowRun | None = None
     """How the output's query runs: ``Streaming`` or ``Batch``. Unset until the driver has reported

@@ -73,7 +73,8 @@ def warnings(backfill: Backfill, query: ExplainedQuery) -> list[str]:
     """What the window is too short for, and what could be wrong unnoticed."""
     found = too_short(*_reach(query), backfill.spec.window)
     found += [NOT_COMPARED] if query.compared is False else []
-    return [*found, FIRST_OF_MANY] if query.drops_within_watermark else found
+    found += [FIRST_OF_MANY] if query.drops_within_watermark else []
+    return [*found, *query.doubtful_times]
 
 
 def _kept(backfill: Backfill, query: ExplainedQuery) -> str:

@@ -86,7 +86,8 @@ def _document(
     if queries is None:
         return summary.model_dump_json(by_alias=True)
     listed = [
-        query.model_dump(mode="json", by_alias=True) | {"warnings": warnings(backfill, query)}
+        query.model_dump(mode="json", by_alias=True, exclude={"doubtful_times"})
+        | {"warnings": warnings(backfill, query)}
         for query in queries
     ]
     return json.dumps(summary.model_dump(mode="json", by_alias=True) | {"queries": listed})

@@ -15,7 +15,7 @@ from backfill.api.base import Message, Model
 from backfill.api.field_types import InputName, Name, PlanId
 from backfill.api.quantities import Time
 from backfill.api.spec import MOST_OUTPUTS, MOST_SOURCES
-from backfill.api.status import ChangingMode, Comparison, ExecutionReason, HowRun
+from backfill.api.status import ChangingMode, Comparison, DriverWarning, ExecutionReason, HowRun
 from backfill.protocol.bounded_fields import Count, QueryName, Seconds
 from backfill.protocol.hand_off_messages import HandOffReport, LiveReport
 
@@ -98,6 +98,10 @@ class QueryProgress(Model):
     """Why the number of open results is unknown."""
     by_clock: Annotated[str, Field(max_length=128)] = ""
     """Where the query selects, joins or groups rows by the current time; empty if it does not."""
+    doubtful_times: DriverWarning = ""
+    """Times in the records that the query decodes whose text or number may differ from that in
+    production's records; empty if there are none.
+    """
     execution: HowRun | None = None
     """How the query runs: ``Streaming`` or ``Batch``."""
     execution_reason: ExecutionReason = ""
@@ -126,7 +130,7 @@ def of_output(queries: Iterable[QueryProgress], output: str) -> QueryProgress | 
     drains = [query.needed_drain_seconds for query in found if query.open_at_end != 0]
     said = {
         field: next(filter(None, (getattr(query, field) for query in found)), None)
-        for field in ("by_clock", "open_unknown", "output_mode")
+        for field in ("by_clock", "doubtful_times", "open_unknown", "output_mode")
     }
     return found[0].model_copy(
         update={

@@ -68,6 +68,7 @@ class ExplainingWriter(SwitchedWriter):
                 look_ahead_seconds=known.look_ahead_seconds,
                 compared=compared,
                 drops_within_watermark=found is not None and drops_within_watermark(self._df),
+                doubtful_times=tuple(self._doubtful_times),
                 reads={source: tuple(sorted(columns)) for source, columns in sorted(used.items())},
             )
         )
@@ -82,6 +83,7 @@ class ExplainingWriter(SwitchedWriter):
                 output="",
                 execution="Streaming",
                 execution_reason=query.traits.reason,
+                doubtful_times=tuple(self._doubtful_times),
                 reads={
                     source: tuple(sorted(found)) for source, found in sorted(query.used.items())
                 },

@@ -27,3 +27,8 @@ def test_it_is_said_if_recurring_rows_differ_from_a_stream() -> None:
     assert warnings(backfill(), HOURLY) == []
     (found,) = warnings(backfill(), HOURLY.model_copy(update={"drops_within_watermark": True}))
     assert "if keys recur for longer than the delay, set execution: Streaming" in found
+
+
+def test_times_whose_text_may_differ_from_productions_are_said() -> None:
+    found = warnings(backfill(), HOURLY.model_copy(update={"doubtful_times": ("of orders, …",)}))
+    assert found == ["of orders, …"]

@@ -117,6 +117,10 @@ def _remarks(observed: Observed, draft: Draft) -> Iterator[str]:
     for output in draft.status.outputs:
         if output.by_clock:
             yield f"{output.name}: {by_clock(output)}"
+    # once for outputs that are made of the same records
+    yield from dict.fromkeys(
+        output.doubtful_times for output in draft.status.outputs if output.doubtful_times
+    )
     status = draft.status
     yield from filter(
         None, (retention_warning(status), repeats_warning(status), history_remark(status))

@@ -10,10 +10,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import (
     ArrayType,
     DataType,
+    DateType,
     MapType,
     NumericType,
     StringType,
     StructType,
+    TimestampNTZType,
+    TimestampType,
 )
 
 from backfill.runtime.catalyst import (
@@ -73,6 +76,7 @@ _FORMS = {
 }
 """Functions that decode what is not JSON."""
 _CASTS = {"Cast", "TryCast"}
+_TIMES = DateType | TimestampType | TimestampNTZType
 _DECODES = {
     "ElementAt",
     "GetArrayItem",
@@ -250,17 +254,22 @@ class _Reader:
         self, kind: str, expression: JavaObject, operands: list[JavaObject], of: _Part
     ) -> bool:
         """Notes what a function uses of its first operand, if that is not all of it."""
-        to_number = kind in _CASTS and isinstance(type_of(expression), NumericType)
+        to = type_of(expression) if kind in _CASTS else None
         if of.field is None:
-            form = "a number" if to_number else _FORMS.get(kind)
+            form = "a number" if isinstance(to, NumericType) else _FORMS.get(kind)
             if form is not None:
                 self._note(of, DecodedField((), type_of(expression), form=form))
             return form is not None
         if kind in {"IsNull", "IsNotNull"} and isinstance(of.field.kind, StructType):
             self._note(of, replace(of.field, kind=StructType()))
             return True
-        if to_number and isinstance(of.field.kind, StringType | VariantType):
-            self._note(of, replace(of.field, kind=StringType(), as_number=True))
+        is_text = isinstance(of.field.kind, StringType | VariantType)
+        if is_text and isinstance(to, NumericType):
+            self._note(of, replace(of.field, kind=StringType(), number=to))
+            return True
+        to_time = isinstance(to, _TIMES) or (kind in _PARSES and len(operands) == 1)
+        if is_text and (kind in {"IsNull", "IsNotNull"} or to_time):
+            self._note(of, replace(of.field, by_value=True))
             return True
         by_pattern = kind in _PARSES and len(operands) > 1 and operands[1].foldable()
         if by_pattern and isinstance(of.field.kind, StringType):
@@ -336,13 +345,13 @@ class _Reader:
         if kind == "ParseJson" and text is not None:
             return replace(of, field=DecodedField(text, VariantType()))
         if kind == "VariantGet" and isinstance(of_kind, VariantType) and operands[1].foldable():
-            path = _steps(str(operands[1].eval(None).toString()))
-            number = isinstance(type_of(expression), NumericType)
+            path, to = _steps(str(operands[1].eval(None).toString())), type_of(expression)
             found = None if path is None else of.below(VariantType(), *path)
-            if found is None or not number:
+            if found is None or found.field is None:
                 return found
-            assert found.field is not None
-            return replace(found, field=replace(found.field, kind=StringType(), as_number=True))
+            if isinstance(to, NumericType):
+                return replace(found, field=replace(found.field, kind=StringType(), number=to))
+            return replace(found, field=replace(found.field, by_value=isinstance(to, _TIMES)))
         if kind == "GetStructField":
             return of.below(type_of(expression), str(expression.extractFieldName()))
         if kind == "GetArrayStructFields":

@@ -10,7 +10,12 @@ from dataclasses import dataclass, field, replace
 
 from backfill.api.base import printable
 from backfill.api.quantities import from_us, to_us
-from backfill.api.status import MOST_REASON_CHARACTERS, ChangingMode, HowRun
+from backfill.api.status import (
+    MOST_REASON_CHARACTERS,
+    MOST_WARNING_CHARACTERS,
+    ChangingMode,
+    HowRun,
+)
 from backfill.planning.plan import PlanHeader
 from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
 
@@ -84,6 +89,8 @@ class _Query:
     late_rows: int
     arrived_late: int
     traits: Traits
+    doubtful_times: dict[str, None] = field(default_factory=dict)
+    """Warnings of times in its records, each once."""
     outputs: tuple[str, ...] = ()
     open_results: OpenResults = OpenResults()
 
@@ -109,6 +116,7 @@ class _Query:
             needed_drain_seconds=found.needed_drain_seconds,
             open_unknown=found.unknown,
             by_clock=self.traits.by_clock,
+            doubtful_times=printable("; ".join(self.doubtful_times))[:MOST_WARNING_CHARACTERS],
             execution=self.traits.execution,
             execution_reason=printable(self.traits.reason)[:MOST_REASON_CHARACTERS],
             output_mode=self.traits.output_mode,
@@ -316,6 +324,15 @@ class Tracker:
         with self._lock:
             found = self._queries[query]
             found.traits = replace(found.traits, look_ahead_seconds=seconds)
+
+    def warn(self, query: str, doubtful_times: Iterable[str]) -> None:
+        """Reports times that may differ from those in production's records."""
+        with self._lock:
+            known = self._queries[query].doubtful_times
+            new = [each for each in doubtful_times if each not in known]
+            known.update(dict.fromkeys(new))
+        for each in new:
+            _log.warning("the query %s: %s", query, each)
 
     def all_reached(self, step: int) -> bool:
         """Whether every query has committed all its sources up to this offset."""

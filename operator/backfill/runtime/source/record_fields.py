@@ -50,7 +50,13 @@ _MICROSECONDS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 _IN_UTC = {"UTC", "Z", "GMT", "Etc/UTC", "Etc/GMT", "+00:00", "UTC+00:00", "Zulu", "Universal"}
 _QUOTED = re.compile(r"'[^']*'")
 _ZONE_LETTERS = set("VzOXxZ")
+_EXAMPLE = "2021-07-11T00:05:00.123456"
+"""A time in the pattern ``_MICROSECONDS``."""
 _MOST_SHOWN = 20
+_FINER = {"s": 1_000_000, "ms": 1_000}
+"""Microseconds in units of which numbers may have fractions."""
+_MOST_TIMES = 4
+"""Of times that are warned of, in a status that is bounded."""
 _LONGEST_TYPE = 60
 
 
@@ -70,8 +76,12 @@ class DecodedField:
     """The time zone in which text without a zone is parsed."""
     zone_is_given: bool = False
     """Whether that zone is set where the application decodes, and not in the session."""
-    as_number: bool = False
-    """Whether the application makes a number of the string."""
+    number: NumericType | None = None
+    """The type of the number that the application makes of the string; None if it makes none."""
+    by_value: bool = False
+    """Whether any text of the value is as good: the application makes a time of it, or looks
+    whether there is one.
+    """
     form: str = ""
     """What the whole record is decoded as, if not as JSON."""
     skipped: int = 0
@@ -80,6 +90,11 @@ class DecodedField:
     """The sources whose records are decoded together, if there are several: each may lack fields
     of others.
     """
+
+    @property
+    def uses_text(self) -> bool:
+        """Whether the application uses a string, or one in a value without a schema, as it is."""
+        return not (self.by_value or self.number or "string" in dict(self.patterns))
 
 
 @dataclass(frozen=True)
@@ -117,6 +132,9 @@ class _AsText:
 class _AsNumber:
     unit: str
     kind: DataType | None = None
+    """The type that it is decoded as: of whole numbers, or with fractions of the unit. None if that
+    is unknown: then a whole number.
+    """
 
 
 @dataclass(frozen=True)
@@ -137,6 +155,8 @@ class _Place:
     fields: "dict[str, _Place] | None" = None
     element: "_Place | None" = None
     how: _AsText | _AsNumber | _AsType | None = None
+    as_text: bool = False
+    """Whether the application uses the text of the value itself."""
     exact: set[str] = field(default_factory=set)
     """Its fields that are decoded under exactly their names."""
 
@@ -325,6 +345,9 @@ class RecordFields:
         """How the value at a place is decoded as a type."""
         have = place.kind
         is_object = have is None or isinstance(have, StructType)
+        if isinstance(kind, StringType | VariantType) and decoded.uses_text:
+            for time in _times(place):
+                time.place.as_text = True
         if _gives_any(have, kind):
             return
         if isinstance(kind, StructType) and is_object:
@@ -376,7 +399,8 @@ class RecordFields:
     ) -> Iterator[Mismatch]:
         have, value = place.kind, self._value
         assert have is not None
-        if isinstance(kind, NumericType) or decoded.as_number:
+        number = kind if isinstance(kind, NumericType) else decoded.number
+        if number is not None:
             if isinstance(have, DateType):
                 yield from self._another_type(place, done, kind, decoded)
             elif value.timestamp_unit is None:
@@ -384,11 +408,14 @@ class RecordFields:
                 unit = "timestampUnit: ms (or s, us, ns)"
                 yield Mismatch(done, kind, why, unit)
             else:
-                number = None if decoded.as_number else kind
                 yield from self._write(place, done, kind, _AsNumber(value.timestamp_unit, number))
             return
         if not isinstance(kind, StringType | DateType | _MOMENTS):
             yield from self._another_type(place, done, kind, decoded)
+            return
+        if self._in_function and isinstance(self._how(have), _AsNumber):
+            why = "a function decodes it, but timestampUnit makes it a number in records"
+            yield Mismatch(done, kind, why, "timestampFormat instead of timestampUnit")
             return
         pattern = dict(decoded.patterns).get(kind.typeName())
         if value.timestamp_format is not None and isinstance(have, _MOMENTS):
@@ -415,7 +442,12 @@ class RecordFields:
         kind: DataType,
         how: _AsText | _AsNumber | _AsType,
     ) -> Iterator[Mismatch]:
-        if self._in_function and not isinstance(how, _AsNumber):
+        if self._in_function and isinstance(how, _AsNumber):
+            if not isinstance(self._how(place.kind), _AsNumber):
+                why = "a function decodes it, but timestampFormat makes it text in records"
+                yield Mismatch(done, kind, why, "timestampUnit instead of timestampFormat")
+            return
+        if self._in_function:
             pattern = how.pattern if isinstance(how, _AsText) else ""
             setting = f"timestampFormat: {pattern}" if pattern else ""
             yield Mismatch(done, kind, "a function decodes it, in another text or type", setting)
@@ -486,6 +518,33 @@ class RecordFields:
         )
         return _name(inside.most_common(1)[0][0]) if inside else None
 
+    def doubtful_times(self, source: int, topic: str) -> list[str]:
+        """Times whose text or number may be another one in production's records, for the source at
+        a place in the spec. That is unknown before production's and the result are compared.
+        """
+        value, text, cut = self._value, [], []
+        for time in _times(self._record):
+            how = time.place.how or self._how(time.place.kind)
+            if isinstance(how, _AsNumber):
+                if how.unit == "s" and not isinstance(how.kind, _FRACTIONS):
+                    cut.append(f"{_name(time.path)} (column {_name(time.column)})")
+            elif time.place.as_text and time.place.how is None and value.timestamp_format is None:
+                shown = _shown(time.place.kind, value.time_zone)
+                text.append(f"{_name(time.path)} (column {_name(time.column)}, as {shown})")
+        setting, found = f"spec.sources[{source}].live.kafka.value", []
+        if text:
+            found.append(
+                f"of {topic}, the application uses the text of times, which production's records"
+                f" may have in another form: {_first(text)}; set {setting}.timestampFormat to the"
+                " pattern of production's records, and timeZone to their zone"
+            )
+        if cut:
+            found.append(
+                f"of {topic}, times are whole seconds, without fractions: {_first(cut)}; if"
+                f" production's records count in another unit, set {setting}.timestampUnit"
+            )
+        return found
+
     # What is written
 
     def written(self, spark: SparkSession) -> Column:
@@ -544,7 +603,7 @@ class RecordFields:
         zone = (value.time_zone or "UTC") if isinstance(kind, TimestampType) else "UTC"
         if value.timestamp_format is not None:
             return _AsText(value.timestamp_format, zone)
-        if value.timestamp_unit is not None and not self._decoded:
+        if value.timestamp_unit is not None and (self._in_function or not self._decoded):
             return _AsNumber(value.timestamp_unit)
         if zone not in _IN_UTC:
             return _AsText(f"{_MICROSECONDS}XXX", zone)
@@ -562,6 +621,48 @@ class RecordFields:
         )
 
 
+@dataclass(frozen=True)
+class _Time:
+    """A moment in the record."""
+
+    path: tuple[str, ...]
+    """The path to its field."""
+    column: tuple[str, ...]
+    """The path to its column."""
+    place: _Place
+
+
+def _times(
+    place: _Place, path: tuple[str, ...] = (), column: tuple[str, ...] = ()
+) -> Iterator[_Time]:
+    """All moments in a field of the record, except those in maps."""
+    if isinstance(place.column, str):
+        column = (*column, place.column)
+    elif place.column:
+        column = place.column
+    if isinstance(place.kind, _MOMENTS):
+        yield _Time(path, column, place)
+    element = place.item()
+    if element is not None:
+        yield from _times(element, (*path, ITEM), column)
+    for name, each in (place.opened() or {}).items():
+        yield from _times(each, (*path, name), column)
+
+
+def _shown(kind: DataType | None, zone: str | None) -> str:
+    """An example of how the spec alone writes a moment without a pattern."""
+    if isinstance(kind, TimestampNTZType):
+        return _EXAMPLE
+    if zone is None or zone in _IN_UTC:
+        return f"{_EXAMPLE}Z"
+    return f"{_EXAMPLE} with the offset of {zone}"
+
+
+def _first(shown: Sequence[str]) -> str:
+    more = len(shown) - _MOST_TIMES
+    return ", ".join(shown[:_MOST_TIMES]) + (f" and {more} more" if more > 0 else "")
+
+
 def _converted(
     own: Column, kind: DataType, how: _AsText | _AsNumber | _AsType, catalyst: Catalyst
 ) -> Column:
@@ -577,9 +678,8 @@ def _converted(
     if isinstance(how, _AsText):
         return catalyst.formatted(moment, how.pattern, how.zone)
     micros = F.unix_micros(moment)
-    if isinstance(how.kind, _FRACTIONS):
-        per_unit = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}[how.unit]
-        return (micros / per_unit).cast(how.kind)
+    if isinstance(how.kind, _FRACTIONS) and how.unit in _FINER:
+        return (micros / _FINER[how.unit]).cast(how.kind)
     match how.unit:
         case "s":
             return F.unix_seconds(moment)

@@ -379,7 +379,10 @@ class BatchFunction:
             UnsupportedProgram: it decodes fields that the records do not have.
         """
         if self._records and destination.place not in self._compared:
-            check_decoded_in_function(frame, rows_of(batch), self._records, self.run.settings)
+            found = check_decoded_in_function(
+                frame, rows_of(batch), self._records, self.run.settings
+            )
+            self.run.tracker.warn(self.query, found)
             self._compared.add(destination.place)
 
     def lose(self, error: ResultLost) -> ResultLost:

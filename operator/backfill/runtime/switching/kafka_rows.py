@@ -129,16 +129,17 @@ def missing_record_columns(
     ]
 
 
-def as_decoded(frame: DataFrame, settings: RuntimeSettings) -> DataFrame:
+def as_decoded(frame: DataFrame, settings: RuntimeSettings) -> tuple[DataFrame, list[str]]:
     """The frame of a query, with records whose fields have the names and the text that the query
-    decodes.
+    decodes; and warnings of times that may differ from those in production's records.
 
     Raises:
         UnsupportedProgram: it decodes fields that no column gives, or not in one way only.
     """
     plan = analyzed(frame)
-    if all(topic_of(each) is None for each in nodes_of(plan) if is_source(each)):
-        return frame
+    sources = {source_of(each) for each in nodes_of(plan) if is_source(each) and topic_of(each)}
+    if not sources:
+        return frame, []
     try:
         found = decoded_fields(plan, frame.sparkSession)
     except Exception:
@@ -147,14 +148,12 @@ def as_decoded(frame: DataFrame, settings: RuntimeSettings) -> DataFrame:
             " that no column has are decoded as null",
             exc_info=True,
         )
-        return frame
-    fields = _compared(found, settings)
-    adapted = {name: each for name, each in fields.items() if each.adapted}
-    return (
-        frame_of(frame.sparkSession, _adapted(plan, adapted, frame.sparkSession))
-        if adapted
-        else frame
-    )
+        return frame, []
+    fields = _compared({source: found.get(source, []) for source in sources}, settings)
+    adapted = {name: each for name, each in fields.items() if each.adapted and name in found}
+    if adapted:
+        frame = frame_of(frame.sparkSession, _adapted(plan, adapted, frame.sparkSession))
+    return frame, _doubtful_times(fields, settings)
 
 
 def records_of_query(frame: DataFrame) -> dict[int, tuple[str, ...]]:
@@ -173,9 +172,9 @@ def check_decoded_in_function(
     rows: AbstractSet[int],
     records: Mapping[int, tuple[str, ...]],
     settings: RuntimeSettings,
-) -> None:
+) -> list[str]:
     """Checks what a function of ``foreachBatch`` decodes for a frame that it writes, made of these
-    rows of a batch.
+    rows of a batch. Returns warnings of times that may differ from those in production's records.
 
     Raises:
         UnsupportedProgram: it decodes fields that the records do not have.
@@ -184,8 +183,17 @@ def check_decoded_in_function(
         found = decoded_of_batch(analyzed(frame), rows, records, frame.sparkSession)
     except Exception:
         _log.warning("what a function of foreachBatch decodes was not compared", exc_info=True)
-        return
-    _compared(found, settings, in_function=True)
+        return []
+    return _doubtful_times(_compared(found, settings, in_function=True), settings)
+
+
+def _doubtful_times(fields: Mapping[str, RecordFields], settings: RuntimeSettings) -> list[str]:
+    return [
+        warning
+        for place, source in enumerate(settings.sources)
+        if source.name in fields and source.live.kafka.value.format == "json"
+        for warning in fields[source.name].doubtful_times(place, source.topic)
+    ]
 
 
 def _compared(

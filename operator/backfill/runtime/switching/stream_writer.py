@@ -252,9 +252,10 @@ class SwitchedWriter(ReplacedWriter):
     def __init__(self, frame: DataFrame, run: Run, listen: Callable[[DataFrame], None]):
         super().__init__(frame, run)
         self._listen = listen
+        self._doubtful_times: list[str] = []
 
     def _replacement(self) -> StreamingQuery:
-        self._df = as_decoded(self._df, self._run.settings)
+        self._df, self._doubtful_times = as_decoded(self._df, self._run.settings)
         if self._function is not None:
             return self._start_function(self._function)
         run = self._run
@@ -356,6 +357,7 @@ class SwitchedWriter(ReplacedWriter):
             query.traits,
             function.outputs,
         )
+        run.tracker.warn(name, self._doubtful_times)
         started = self._started_stream(writer, gate, name, None, checkpoint)
         changes = query.output_mode.lower() != "append"
         run.started(replace(started, finish=function.finish, changes=changes))
@@ -381,6 +383,7 @@ class SwitchedWriter(ReplacedWriter):
             dict.fromkeys(sorted(query.sources), query.committed),
             stream_traits(self._df, choice),
         )
+        run.tracker.warn(target.query, self._doubtful_times)
         started = self._started_stream(
             writer, gate, target.query, target.output.name, query.checkpoint
         )
@@ -481,6 +484,7 @@ class SwitchedWriter(ReplacedWriter):
             used=query.used,
             complete=mode == "complete",
         )
+        run.tracker.warn(target.query, self._doubtful_times)
         done = self._done(target.query)
         view = BatchQuery(self._target.query_name, run, done, ends=self._target.ends)
         run.started(

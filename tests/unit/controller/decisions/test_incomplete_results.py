@@ -22,8 +22,10 @@ from backfill.controller.jobs.staged_outputs import staged_outputs
 from backfill.protocol.split_assignment import QueryProgress, SourceProgress
 from cases import cases
 from situations import (
+    RUNNING,
     START,
     STEPS,
+    assigned,
     attempt,
     backfill,
     decided,
@@ -171,6 +173,29 @@ def test_a_comparison_with_the_clock_is_said_while_the_run_reads() -> None:
     decision = decide(running(report=reported("Running", queries=(query,))))
     _, message = said(decision, ConditionType.RUNNING)
     assert "counts: its query uses now() in a filter" in message
+
+
+def test_times_whose_text_may_differ_from_productions_are_said_once_while_the_run_reads() -> None:
+    status = planned(attempts=(attempt(),))
+    (counts,) = status.outputs
+    totals = counts.model_copy(update={"name": "totals"})
+    queries = tuple(
+        QueryProgress(
+            name=each.name,
+            output=each.name,
+            doubtful_times="of clicks, the application uses the text of times",
+            sources=(SourceProgress(name="clicks"),),
+        )
+        for each in (counts, totals)
+    )
+    resource = backfill(
+        status.model_copy(update={"outputs": (counts, totals)}),
+        outputs=[output(), output(name="totals")],
+    )
+    report = reported("Running", queries=queries)
+    decision = decide(observed(resource, driver=RUNNING, assignment=assigned(), report=report))
+    _, message = said(decision, ConditionType.RUNNING)
+    assert message.count("of clicks, the application uses the text of times") == 1
 
 
 def test_a_result_of_an_earlier_version_that_says_nothing_waits_as_well() -> None:

@@ -76,6 +76,15 @@ def _reported(
     return QueryProgress(name=name, output=output, sources=(progress,), late_rows=3)
 
 
+def test_a_warning_of_times_is_reported_once_for_each_output(header: PlanHeader) -> None:
+    tracker, _, _ = _tracker(header)
+    tracker.add_function("q", {"impressions": 0}, Traits(), ("one", "two"))
+    for _ in range(2):
+        tracker.warn("q", ["of clicks, times are whole seconds"])
+    found = [each.doubtful_times for each in tracker.queries]
+    assert found == ["of clicks, times are whole seconds"] * 2
+
+
 def test_a_batch_reported_twice_counts_once(header: PlanHeader) -> None:
     tracker, clock, counted = _tracker(header)
     tracker.add("q", "o", dict.fromkeys(SOURCES, 0))
