@@ -156,7 +156,10 @@ def staged_and_production(
     """A table with rows in the branch of a Backfill and in its main branch."""
     result = Result("default", "again", "u", "p", "events")
     table = lake.create_table("raw.events", schema=production.schema)
+    staging = {"write.data.path": result.staging_directory(table.metadata)}
+    table.transaction().set_properties(staging).commit_transaction()
     table.append(staged, snapshot_properties=result.summary)
+    table.transaction().remove_properties(*staging).commit_transaction()
     head = table.current_snapshot()
     assert head is not None
     table.manage_snapshots().create_branch(head.snapshot_id, result.branch).commit()
@@ -167,6 +170,7 @@ def staged_and_production(
             "table": "lake.raw.events",
             "timestampColumn": "at",
             "validate": validate,
+            "publish": {"mode": "Replace", "maxLoss": "20"},
         }
     )
     window = {"start": START, "end": START + timedelta(days=1)}
@@ -275,6 +279,8 @@ def test_a_reader_of_the_report_sees_which_rows_differ_and_in_what(
     }
     assert report["byColumn"] == {"at": 0, "amount": 2, "seen": 1}
     assert report["duplicateKeys"] == {"result": 1, "production": 0}
+    losses = report["losses"]
+    assert (losses["productionRows"], losses["resultRows"], losses["stretches"]) == (6, 7, [])
     assert [each["start"][11:13] for each in report["byTime"]] == ["00", "01", "02", "03"]
     samples = {
         (each["kind"], (each["result"] or each["production"])["id"]) for each in report["samples"]
@@ -285,6 +291,23 @@ def test_a_reader_of_the_report_sees_which_rows_differ_and_in_what(
         each for each in report["samples"] if each["result"] and each["result"]["id"] == "4"
     )
     assert (four["result"]["amount"], four["production"]["amount"]) == (None, "4.0")
+
+
+def test_a_reader_of_the_report_sees_which_rows_publishing_would_remove(
+    spark: SparkSession, lake: Catalog, tmp_path: Path
+) -> None:
+    production = some(*((number, number / 600, 1.0, 0, "us") for number in range(1_200)))
+    staged = some(*((number, number / 600, 1.0, 0, "us") for number in range(600, 1_200)))
+    run, output = staged_and_production(lake, staged, production, tmp_path, keys=["id"])
+    compared = compare_output(spark.newSession(), run, output, Clues())
+    losses = json.loads(Path(compared.report).with_suffix(".json").read_bytes())["losses"]
+    assert (losses["productionRows"], losses["resultRows"], losses["maxLoss"]) == (1200, 600, "20")
+    assert [
+        (each["start"][11:16], each["end"][11:16], each["productionRows"], each["exceedsMaxLoss"])
+        for each in losses["stretches"]
+    ] == [("00:00", "01:00", 600, True)]
+    page = Path(compared.report).read_text()
+    assert "publish.maxLoss is 20 %" in page and "exceeds maxLoss" in page
 
 
 def test_a_sample_shows_microseconds_within_a_row_and_where_a_text_is_cut(

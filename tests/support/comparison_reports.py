@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from backfill.api.output import Output
+from backfill.api.status import WindowLosses
 from backfill.runtime.comparison.compare_outputs import stretch_us
 from backfill.runtime.comparison.count_matches import Counts, Found
 from backfill.runtime.comparison.report import Clues, Report
@@ -40,6 +41,7 @@ def report(
     clues: Clues = Clues(),  # noqa: B008
     keys: Sequence[str] = (),
     length: timedelta = timedelta(hours=12),
+    losses: WindowLosses | None = None,
     **validate: Any,
 ) -> Report:
     """A report, by default with the key ``id`` of ``validate``; ``keys`` are those of the output."""
@@ -54,7 +56,8 @@ def report(
     )
     window = {"start": START, "end": START + length, "drain": "10m"}
     settings = settings_of(window, (output,))
-    return Report(settings, output, found, stretch_us(settings.window), 7, 8, START, clues)
+    width_us = stretch_us(settings.window)
+    return Report(settings, output, found, width_us, 7, 8, START, clues, losses=losses)
 
 
 def compared(**stretches: Counts) -> Found:

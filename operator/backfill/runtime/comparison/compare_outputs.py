@@ -12,13 +12,14 @@ from pyspark.sql import functions as F
 
 from backfill.api.conditions import Reason
 from backfill.api.errors import BadInput
-from backfill.api.output import Output, Validate
+from backfill.api.output import Output, PublishMode, Validate
 from backfill.api.quantities import to_us
 from backfill.api.spec import Window
 from backfill.api.validation import settings_digest
 from backfill.iceberg.open_tables import Catalogs
 from backfill.outputs.comparable_outputs import check_comparison, compared_schema
 from backfill.outputs.compared_tables import ComparedTable, other_table, own_table
+from backfill.outputs.lost_rows import count_losses
 from backfill.outputs.staging import branch_head, lost
 from backfill.protocol.split_assignment import OutputComparison, of_output
 from backfill.runtime.batch.own_spark_jobs import cancelled_by, own_session
@@ -166,6 +167,9 @@ def compare_output(
         datetime.now(UTC),
         clues,
         _only_in(theirs.table.schema(), table.schema()),
+        count_losses(output, result, settings.window)
+        if output.publish.mode is PublishMode.REPLACE
+        else None,
     )
     counts = found.counts
     return OutputComparison(

@@ -6,10 +6,11 @@ import json
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
+from backfill.api.approval import exceeds
 from backfill.api.drain import how_to_close
 from backfill.api.output import Output, Validate
 from backfill.api.quantities import format_time, from_us, to_us
-from backfill.api.status import Comparison
+from backfill.api.status import Comparison, WindowLosses
 from backfill.api.validation import percentage, reaches, settings_digest
 from backfill.planning.workspace import Workspace
 from backfill.runtime.comparison.count_matches import Found, Repeated
@@ -58,6 +59,8 @@ class Report:
     clues: Clues = Clues()
     only_in_reference: tuple[str, ...] = ()
     """Columns that are not compared, because only the reference has them."""
+    losses: WindowLosses | None = None
+    """What publishing would remove without replacement; None unless it replaces rows."""
 
     def write(self, plan: Workspace) -> str:
         """Writes the report, and returns the location of the page. The JSON file is beside it."""
@@ -106,6 +109,7 @@ class Report:
             "rowsArrivedLate": self.clues.arrived_late,
             "openAtEnd": self._open_at_end(),
             **(only_there if self.output.reference else {}),
+            "losses": self._losses(),
             "byColumn": found.columns,
             "byTime": [
                 {
@@ -128,6 +132,16 @@ class Report:
                 for sample in found.samples
             ],
         }
+
+    def _losses(self) -> dict[str, object] | None:
+        if self.losses is None:
+            return None
+        allowed = self.output.publish.max_loss
+        stretches = [
+            {**each.to_manifest(), "exceedsMaxLoss": exceeds(each, allowed)}
+            for each in self.losses.stretches
+        ]
+        return {**self.losses.to_manifest(), "maxLoss": allowed, "stretches": stretches}
 
     def _open_at_end(self) -> dict[str, object]:
         known = self.clues

@@ -49,7 +49,8 @@ svg { display: block; width: 100%; height: auto; background: var(--tile); }
 table { border-collapse: collapse; font-size: .9rem; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0;
   border-bottom: 1px solid var(--line); }
-td.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.number, td.time { white-space: nowrap; font-variant-numeric: tabular-nums; }
+td.number { text-align: right; }
 td.value { font-family: ui-monospace, monospace; overflow-wrap: anywhere; min-width: 6rem;
   max-width: 24rem; }
 td.apart { font-weight: 600; }
@@ -65,6 +66,7 @@ def page(document: Mapping[str, Any]) -> str:
         f'<p class="dim">{_text(_about(document))}</p>',
         _verdict(document),
         _tiles(document),
+        _losses(document),
         _section("What to look at first", causes(document)),
         _by_time(document),
         _by_column(document),
@@ -104,6 +106,39 @@ def _tiles(document: Mapping[str, Any]) -> str:
         for kind in ("matching", *_KINDS)
     )
     return f'<div class="tiles">{"".join(tiles)}</div>'
+
+
+def _losses(document: Mapping[str, Any]) -> str:
+    """The rows that publishing removes without replacement, by stretches of the window."""
+    losses = document["losses"]
+    if losses is None or not (losses["stretches"] or losses["problem"]):
+        return ""
+    title = "<h2>What Replace removes without replacement</h2>"
+    if losses["problem"]:
+        return f"{title}<p>{_text('Unknown: ' + losses['problem'])}</p>"
+    rows = []
+    for each in losses["stretches"]:
+        had, has = each["productionRows"], each["resultRows"]
+        share = (had - has) / had
+        over = "exceeds maxLoss" if each["exceedsMaxLoss"] else ""
+        rows.append(
+            f'<td class="time">{_text(each["start"])}</td>'
+            f'<td class="time">{_text(each["end"])}</td>'
+            f'<td class="number">{had:,}</td><td class="number">{has:,}</td>'
+            f'<td class="number">{100 * share:.3g} %</td>'
+            '<td><svg viewBox="0 0 100 12" style="width:6rem" aria-hidden="true">'
+            f'<rect class="missing" width="{100 * share:.1f}" height="12"/></svg></td>'
+            f"<td>{over}</td>"
+        )
+    further = losses["further"]
+    more = f'<p class="dim">{further:,} further stretches are not listed.</p>' if further else ""
+    in_all = (
+        f"{in_words(losses['productionRows'], 'row')} in production, {losses['resultRows']:,} in"
+        f" the result; publish.maxLoss is {losses['maxLoss']} %. Stretches of the window in which"
+        " the result has fewer rows:"
+    )
+    names = ("from", "to before", "in production", "in the result", "fewer", "", "")
+    return f"{title}<p>{_text(in_all)}</p>{_table(names, rows)}{more}"
 
 
 def _section(title: str, sentences: Sequence[str]) -> str:

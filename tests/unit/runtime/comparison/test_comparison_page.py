@@ -6,11 +6,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from backfill.api.status import LostStretch, WindowLosses
 from backfill.planning.workspace import Workspace
 from backfill.runtime.comparison.count_matches import Counts, Found, Sample
 from backfill.runtime.comparison.mismatch_causes import causes
 from cases import cases
-from comparison_reports import compared, report
+from comparison_reports import START, compared, report
 
 HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x1b[2J\"'&"
 
@@ -70,6 +71,52 @@ def test_a_reader_is_told_the_share_and_what_follows_from_it(tmp_path: Path) -> 
     assert "100 % of 0 rows match production" in text
     text = written(compared(h2=Counts(5, 1), h3=Counts(5, 0, 1, 1)), tmp_path)
     assert "a bar is an hour, the highest (from 2021-07-11T03:00:00Z) 2 rows." in text
+
+
+def stretch(hour: int, production: int, result: int) -> LostStretch:
+    at = START + timedelta(hours=hour)
+    end = at + timedelta(hours=1)
+    return LostStretch(start=at, end=end, production_rows=production, result_rows=result)
+
+
+def test_rows_that_publishing_would_remove_are_in_the_page_and_not_only_in_the_status(
+    tmp_path: Path,
+) -> None:
+    losses = WindowLosses(
+        production_rows=9_000,
+        result_rows=7_990,
+        stretches=(stretch(3, 1_000, 0), stretch(5, 2_000, 1_990)),
+        further=3,
+    )
+    text = written(compared(h3=Counts(7_990, missing=1_010)), tmp_path, losses=losses)
+    assert "What Replace removes without replacement" in text
+    assert "9,000 rows in production, 7,990 in the result; publish.maxLoss is 1 %." in text
+    first, second = re.findall(r"<tr>(.*?)</tr>", text.split("without replacement", 1)[1])[1:3]
+    assert re.findall(r"<td[^>]*>([^<]*)<", first) == [
+        *("2021-07-11T03:00:00Z", "2021-07-11T04:00:00Z", "1,000", "0", "100 %", ""),
+        "exceeds maxLoss",
+    ]
+    assert re.findall(r"<td[^>]*>([^<]*)<", second)[2:] == ["2,000", "1,990", "0.5 %", "", ""]
+    assert "3 further stretches are not listed." in text
+    seen = _Tags()
+    seen.feed(text)
+    assert not seen.open
+
+
+@cases(
+    ("losses", "said"),
+    {
+        "none": (WindowLosses(production_rows=5, result_rows=5), ""),
+        "unknown": (WindowLosses(problem="no <file>"), "<p>Unknown: no &lt;file&gt;</p>"),
+        "nothing is replaced": (None, ""),
+    },
+)
+def test_a_page_says_that_nothing_is_removed_only_if_that_is_known(
+    tmp_path: Path, losses: WindowLosses | None, said: str
+) -> None:
+    text = written(compared(h3=Counts(5)), tmp_path, losses=losses)
+    assert ("without replacement" in text) == bool(said)
+    assert said in text
 
 
 @cases(
