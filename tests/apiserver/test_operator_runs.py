@@ -1,5 +1,6 @@
 """Whole runs with the operator's process: from ``kubectl apply`` to the end."""
 
+import json
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,6 +61,37 @@ def test_a_backfill_is_planned_run_and_finished(
         for secret in run.clicks.properties.values()
         if "sqlite" in secret
     )
+
+
+def test_a_backfill_that_has_read_nothing_takes_a_manifest_with_the_right_topic(
+    admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    run = PlayedRun(admin, namespace, tmp_path)
+    (source,) = run.clicks.spec.to_manifest()["sources"]  # type: ignore[misc]
+
+    def sources(topic: str) -> list[object]:
+        return [source | {"live": {"kafka": {"topic": topic}}}]
+
+    run.create(sources=sources("clikcs"))
+    assert "clikcs" in json.dumps(run.submit())
+    corrected = {"spec": {"sources": sources("clicks")}}
+    refusal = admin.patch(run.path, corrected)
+    assert refusal.status == 422, "the plan may still be read"
+    problem = "spec.sources: no source replaces the topic clicks"
+    run.report(1, 0, "Failed", queries=[], reason="UnsupportedProgram", message=problem)
+    run.end(1, exit_code=2)
+    assert run.wait_for("Succeeded", "False") == "UnsupportedProgram"
+    eventually(lambda: "planId" not in run.status, "its plan is removed")
+    left = (run.workspace / namespace / "january").rglob("*")
+    assert not [each for each in left if each.is_file()]
+    admin.patch(run.path, corrected).expect()
+    assert "clikcs" not in json.dumps(run.submit(2))
+    assert run.condition("Succeeded")[0] != "False"
+    run.replay(2)
+    assert run.wait_for("Succeeded", "True") == "Finished"
+    status = run.status
+    assert status["progress"]["rowsRead"] == 60 * HOURS
+    assert [each["outcome"] for each in status["attempts"]] == ["Failed", "Succeeded"]
 
 
 def test_state_goes_on_in_a_live_application_that_outlives_its_backfill(
