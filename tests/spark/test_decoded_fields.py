@@ -513,6 +513,45 @@ def test_topics_that_are_read_together_each_give_the_fields_that_they_have(
     assert "paid (boolean): its column has the type int; set fields: {paid: paid}" in str(problem)
 
 
+ONE_TOPIC: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "equal": lambda records: records.where("topic = 'orders'"),
+    "listed": lambda records: records.where(F.col("topic").isin("orders") & F.expr("value > ''")),
+    "by another name": lambda records: (
+        records.selectExpr("value", "topic AS origin").where("'orders' = origin").drop("origin")
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ONE_TOPIC)
+def test_a_field_that_only_another_topic_has_is_refused_where_the_program_reads_one_of_them(
+    spark: SparkSession, two_topics: Backfill, case: str
+) -> None:
+    orders, returns = (
+        kafka_frame(spark, two_topics.settings, name) for name in ("orders", "returns")
+    )
+    records = orders.union(returns)
+    mine = ONE_TOPIC[case](records)
+    as_decoded(parsed("orderId long, town string")(mine), two_topics.settings)
+    with pytest.raises(UnsupportedProgram) as error:
+        as_decoded(parsed("orderId long, reason string")(mine), two_topics.settings)
+    (problem,) = error.value.problems
+    assert "spec.sources[0]" in problem.field
+    assert "reason (string): no such column" in str(problem)
+    # others are read beside it, and give what they have
+    both = parsed("orderId long, town string", "orderId", "town")(mine).union(
+        parsed("orderId long, reason string", "orderId", "reason")(
+            records.where("topic IN ('returns')")
+        )
+    )
+    leaves = Leaves(spark, two_topics.settings)
+    rows = rebind(
+        analyzed(as_decoded(both, two_topics.settings)[0]),
+        spark,
+        lambda source, topic: leaves.frame(source, range(two_topics.header.steps), topic),
+    ).collect()
+    assert sorted(map(tuple, rows), key=str) == [(7, "Ulm"), (7, "late")]
+
+
 def test_text_without_a_zone_is_not_guessed_in_a_session_of_another_zone(
     spark: SparkSession, orders: Callable[..., Backfill], in_zone: Callable[[str], None]
 ) -> None:

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 )
 
 from backfill.runtime.catalyst import (
+    conjuncts,
     corrupt_record_column,
     elements,
     id_of,
@@ -29,8 +30,9 @@ from backfill.runtime.catalyst import (
     with_used_columns,
 )
 from backfill.runtime.queries.logical_plan import BY_REFERENCE, HAND_ON_COLUMNS
-from backfill.runtime.source.clock import is_source, source_of
+from backfill.runtime.source.clock import is_source, source_of, topic_of
 from backfill.runtime.source.json_values import is_json_value
+from backfill.runtime.source.record_columns import TOPIC
 from backfill.runtime.source.record_fields import ITEM, TEXT, DecodedField
 from backfill.runtime.spark_versions import VariantType
 
@@ -76,6 +78,7 @@ _FORMS = {
 }
 """Functions that decode what is not JSON."""
 _CASTS = {"Cast", "TryCast"}
+_EQUALITIES = {"EqualNullSafe", "EqualTo", "In"}
 _TIMES = DateType | TimestampType | TimestampNTZType
 _DECODES = {
     "ElementAt",
@@ -164,6 +167,8 @@ class _Reader:
     parts: dict[int, _Part] = field(default_factory=dict)
     """What columns have of records, by their identity."""
     found: dict[str, dict[DecodedField, None]] = field(default_factory=dict)
+    topics: set[int] = field(default_factory=set)
+    """Identities of the columns that have a record's topic."""
     corrupt: set[str] = field(default_factory=set)
     """Names of columns for text that is not a record."""
     source: str | None = None
@@ -193,12 +198,16 @@ class _Reader:
                     self._use(column)
         if kind == "Union":
             self._union(node)
+        if kind == "Filter":
+            self._filter(node)
         for expression in elements(node.expressions()):
             if kind == "Project" and kind_of(expression) == "AttributeReference":
                 continue
             part = self._part(expression)
             if kind_of(expression) == "Alias" and part is not None:
                 self.parts[id_of(expression)] = part
+            elif kind_of(expression) == "Alias" and self._is_topic(expression.child()):
+                self.topics.add(id_of(expression))
             else:
                 self._use(expression)
 
@@ -208,12 +217,37 @@ class _Reader:
         """
         given = [elements(child.output()) for child in elements(node.children())]
         for column, *columns in zip(elements(node.output()), *given, strict=True):
+            if not all(map(self._is_topic, columns)):
+                self.topics.discard(id_of(column))
             parts = [self.parts.get(id_of(each)) for each in columns]
             records = [each for each in parts if each is not None and each.field is None]
             self.parts.pop(id_of(column), None)
             if len(records) == len(columns):
                 sources = dict.fromkeys(name for each in records for name in each.sources)
                 self.parts[id_of(column)] = _Part(tuple(sources))
+
+    def _is_topic(self, expression: JavaObject) -> bool:
+        return kind_of(expression) == "AttributeReference" and (
+            id_of(expression) in self.topics or str(expression.name()) == TOPIC
+        )
+
+    def _filter(self, node: JavaObject) -> None:
+        """Leaves the sources whose topics a filter names."""
+        topics = {topic_of(each): source_of(each) for each in nodes_of(node) if is_source(each)}
+        for condition in conjuncts(node.condition()):
+            if kind_of(condition) not in _EQUALITIES:
+                continue
+            operands = elements(condition.children())
+            literals = [each for each in operands if each.foldable()]
+            others = [each for each in operands if not each.foldable()]
+            if len(others) != 1 or not self._is_topic(others[0]):
+                continue
+            named = {topics.get(str(each.eval(None))) for each in literals}
+            for column in elements(node.output()):
+                part = self.parts.get(id_of(column))
+                kept = part and tuple(each for each in part.sources if each in named)
+                if part and kept:
+                    self.parts[id_of(column)] = replace(part, sources=kept)
 
     def _generate(self, node: JavaObject) -> None:
         generator = node.generator()
