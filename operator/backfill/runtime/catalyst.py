@@ -15,13 +15,14 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from py4j.java_gateway import JavaObject, is_instance_of
+from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType, _parse_datatype_json_string
 
+from backfill.runtime.java_classes import java_classes
 from backfill.runtime.spark_versions import (
     ClassicColumn,
     appended,
@@ -60,12 +61,27 @@ _MOMENT_MS = 1_700_000_000_000
 
 def kind_of(node: JavaObject) -> str:
     """Class name of a node or an expression."""
-    return str(node.getClass().getSimpleName())
+    return str(_kept(node, "kind", lambda: _utils().getFormattedClassName(node)))
 
 
 def id_of(attribute: JavaObject) -> int:
     """Id of an attribute, which distinguishes it from others of the same name."""
-    return int(attribute.exprId().id())
+    return int(_kept(attribute, "id", lambda: attribute.exprId().id()))
+
+
+def children_of(node: JavaObject) -> list[JavaObject]:
+    """The children of a node, or the operands of an expression."""
+    return list(_kept(node, "children", lambda: elements(node.children())))
+
+
+def _kept(of: Any, what: str, find: Callable[[], Any]) -> Any:
+    """What never changes of something in the JVM, or of a DataFrame. It is asked for once, since
+    every call of the JVM takes a fifth of a millisecond.
+    """
+    known, name = vars(of), f"_backfill_{what}"
+    if name not in known:
+        known[name] = find()
+    return known[name]
 
 
 def elements(sequence: JavaObject) -> list[JavaObject]:
@@ -108,7 +124,7 @@ def columns_with_values(frame: DataFrame) -> tuple[str, ...]:
                     value = columns.apply(place).child()
                     if value.foldable() and value.eval(None) is None:
                         null.add(id_of(columns.apply(place)))
-        children = elements(node.children())
+        children = children_of(node)
         if len(children) != 1:
             break
         (node,) = children
@@ -135,7 +151,7 @@ def selected(frame: DataFrame, columns: Iterable[str]) -> DataFrame:
     text = f"SELECT {', '.join(columns)}"
     project = parsed(spark, text)
     child = frame._jdf.queryExecution().analyzed()
-    return frame_of(spark, project.withNewChildren(_jvm(spark).PythonUtils.toSeq([child])))
+    return frame_of(spark, project.withNewChildren(java_classes(spark).PythonUtils.toSeq([child])))
 
 
 def quoted(name: str) -> str:
@@ -153,7 +169,7 @@ def unresolved_function(expression: JavaObject) -> str | None:
 def conjuncts(condition: JavaObject) -> Iterator[JavaObject]:
     """The conditions that ``AND`` combines."""
     if kind_of(condition) == "And" or unresolved_function(condition) == "and":
-        for part in elements(condition.children()):
+        for part in children_of(condition):
             yield from conjuncts(part)
     else:
         yield condition
@@ -162,16 +178,23 @@ def conjuncts(condition: JavaObject) -> Iterator[JavaObject]:
 def nodes_of(plan: JavaObject) -> Iterator[JavaObject]:
     """Every node of a plan, including those of plans within its expressions."""
     pending = [plan]
+    has_inner = _kept(plan, "has_inner", lambda: not plan.subqueriesAll().isEmpty())
     while pending:
         node = pending.pop()
         yield node
-        pending += [*elements(node.children()), *elements(node.subqueries())]
+        pending += children_of(node)
+        if has_inner:
+            pending += elements(node.subqueries())
 
 
 def analyzed(frame: DataFrame) -> JavaObject:
     """The frame's logical plan, with common table expressions inlined."""
-    inline = inline_cte(_jvm(frame.sparkSession))
-    return inline.apply(frame._jdf.queryExecution().analyzed())
+
+    def inlined() -> JavaObject:
+        inline = inline_cte(java_classes(frame.sparkSession))
+        return inline.apply(frame._jdf.queryExecution().analyzed())
+
+    return _kept(frame, "analyzed", inlined)
 
 
 def optimized(plan: JavaObject, spark: SparkSession) -> JavaObject:
@@ -184,11 +207,11 @@ def pruned(plan: JavaObject, spark: SparkSession) -> JavaObject:
     and below watermarks, with those that follow from joins and generators, such as keys that are
     not null; and below a node only the columns that are used.
     """
-    rules = _jvm(spark).org.apache.spark.sql.catalyst
+    rules = java_classes(spark).org.apache.spark.sql.catalyst
     plan = rules.analysis.EliminateSubqueryAliases.apply(plan)
     plan = rules.analysis.EliminateView.apply(plan)
     plan = rules.optimizer.ReplaceExpressions.apply(plan)
-    plan = with_expressions_rewritten(_jvm(spark), plan)
+    plan = with_expressions_rewritten(java_classes(spark), plan)
     with active(spark):  # of which the rules have the properties
         plan = _pushed(plan, spark)
         plan = rules.optimizer.InferFiltersFromGenerate.apply(plan)
@@ -200,7 +223,7 @@ def with_used_columns(plan: JavaObject, spark: SparkSession) -> JavaObject:
     """An analyzed plan in which every node has only the columns that those above it use, with all
     functions as the application has called them.
     """
-    rules = _jvm(spark).org.apache.spark.sql.catalyst
+    rules = java_classes(spark).org.apache.spark.sql.catalyst
     plan = rules.analysis.EliminateSubqueryAliases.apply(plan)
     plan = rules.analysis.EliminateView.apply(plan)
     with active(spark):  # of which the rule has the properties
@@ -212,7 +235,7 @@ def with_used_columns(plan: JavaObject, spark: SparkSession) -> JavaObject:
 
 
 def _pushed(plan: JavaObject, spark: SparkSession) -> JavaObject:
-    rules = _jvm(spark).org.apache.spark.sql.catalyst.optimizer
+    rules = java_classes(spark).org.apache.spark.sql.catalyst.optimizer
     while True:
         pushed = plan
         for name in _PUSHING:
@@ -229,7 +252,7 @@ def executed(frame: DataFrame) -> str:
 
 def frame_of(spark: SparkSession, plan: JavaObject) -> DataFrame:
     """The rows of a batch plan."""
-    rows = dataset_class(_jvm(spark)).ofRows(spark._jsparkSession, plan)
+    rows = dataset_class(java_classes(spark)).ofRows(spark._jsparkSession, plan)
     return DataFrame(rows, spark)
 
 
@@ -247,13 +270,13 @@ def with_values(
 
     if isinstance(values, Mapping):
         named = {name: literal(value) for name, value in values.items()}
-        return with_parameters(_jvm(spark), plan, named)
-    return with_parameters(_jvm(spark), plan, list(map(literal, values)))
+        return with_parameters(java_classes(spark), plan, named)
+    return with_parameters(java_classes(spark), plan, list(map(literal, values)))
 
 
 def with_name(spark: SparkSession, plan: JavaObject, name: str) -> JavaObject:
     """A parsed ``PlanWithUnresolvedIdentifier`` with this table in place of ``IDENTIFIER(...)``."""
-    return plan.planBuilder().apply(_jvm(spark).PythonUtils.toSeq([name]), plan.children())
+    return plan.planBuilder().apply(java_classes(spark).PythonUtils.toSeq([name]), plan.children())
 
 
 def keeps_moments(cast: JavaObject) -> bool:
@@ -270,7 +293,7 @@ def sized(frame: DataFrame, size_bytes: int) -> DataFrame:
     It assumes that a Python function returns as much as it was given, so this is how to say how
     much one returns: if that is little, Spark would send all of it to every executor for a join.
     """
-    spark, jvm = frame.sparkSession, _jvm(frame.sparkSession)
+    spark, jvm = frame.sparkSession, java_classes(frame.sparkSession)
     execution = frame._jdf.queryExecution()
     output = execution.analyzed().output()
     # Py4J turns the number that statistics are made with into one of Python's
@@ -289,14 +312,14 @@ def pickled(spark: SparkSession, objects: Sequence[object]) -> DataFrame:
     plan shows them. The column has a pickled list with the object.
     """
     partitions = spark.sparkContext.parallelize(objects, max(len(objects), 1))
-    encoder = _jvm(spark).org.apache.spark.sql.Encoders.BINARY()
+    encoder = java_classes(spark).org.apache.spark.sql.Encoders.BINARY()
     rows = spark._jsparkSession.createDataset(partitions._jrdd.rdd(), encoder)
     return DataFrame(rows.toDF(), spark)
 
 
 def column_of(spark: SparkSession, expression: JavaObject) -> Column:
     """A column of a plan by its identity, whatever else has its name."""
-    return ClassicColumn(column_of_expression(_jvm(spark), expression))
+    return ClassicColumn(column_of_expression(java_classes(spark), expression))
 
 
 def type_of(expression: JavaObject) -> DataType:
@@ -355,8 +378,8 @@ def observed(frame: DataFrame) -> dict[str, dict[str, Any]]:
 
 def is_any_of(spark: SparkSession, node: JavaObject, classes: Iterable[str]) -> bool:
     """Whether a node is an instance of one of these classes, by their full names."""
-    gateway = spark.sparkContext._gateway
-    return any(is_instance_of(gateway, node, name) for name in classes)
+    types = java_classes(spark).py4j.reflection.TypeUtil
+    return any(types.isInstanceOf(name, node) for name in classes)
 
 
 def save(frame: DataFrame, form: str, mode: str, options: Mapping[str, str]) -> None:
@@ -369,13 +392,12 @@ def save(frame: DataFrame, form: str, mode: str, options: Mapping[str, str]) -> 
 
 def clock_pattern(spark: SparkSession) -> JavaObject:
     """Spark's own mark of nodes and expressions with the current time."""
-    return _jvm(spark).org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+    return java_classes(spark).org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
 
 
 def class_loads(name: str) -> bool:
     """Whether Java has a class, once it runs."""
-    spark_utils = getattr(SparkContext._jvm, "org.apache.spark.util.Utils")
-    return bool(spark_utils.classIsLoadable(name))
+    return bool(_utils().classIsLoadable(name))
 
 
 def copied(spark: SparkSession) -> SparkSession:
@@ -388,7 +410,7 @@ def copied(spark: SparkSession) -> SparkSession:
 @contextmanager
 def active(spark: SparkSession) -> Iterator[None]:
     """Makes a session the thread's active one, and restores the previous one afterwards."""
-    sessions = session_class(_jvm(spark))
+    sessions = session_class(java_classes(spark))
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
     try:
@@ -406,14 +428,14 @@ def heap_bytes(spark: SparkSession) -> int:
     """
     context = spark.sparkContext
     if re.match(r"local(\[|$)", str(context.master)):
-        return int(_jvm(spark).java.lang.Runtime.getRuntime().maxMemory())
+        return int(java_classes(spark).java.lang.Runtime.getRuntime().maxMemory())
     return int(context._jsc.sc().executorMemory()) << 20
 
 
 def was_interrupted(spark: SparkSession) -> bool:
     """Whether Spark has asked this thread of Java to end what it does, since it was last asked."""
     try:
-        _jvm(spark).java.lang.Thread.sleep(1)
+        java_classes(spark).java.lang.Thread.sleep(1)
     except Py4JJavaError:
         return True
     return False
@@ -458,7 +480,7 @@ def is_temporary_view(spark: SparkSession, name: str) -> bool:
 
 def matches(spark: SparkSession, pattern: str, text: str) -> bool:
     """Whether one of Java's regular expressions is one for the whole text."""
-    return bool(_jvm(spark).java.util.regex.Pattern.matches(pattern, text))
+    return bool(java_classes(spark).java.util.regex.Pattern.matches(pattern, text))
 
 
 def downloaded(uri: str, directory: Path) -> str:
@@ -475,12 +497,12 @@ def downloaded(uri: str, directory: Path) -> str:
 
 def zone_id(spark: SparkSession, zone: str) -> JavaObject:
     """The ``java.time.ZoneId`` of a zone's name, as Spark reads it."""
-    return _jvm(spark).org.apache.spark.sql.catalyst.util.DateTimeUtils.getZoneId(zone)
+    return java_classes(spark).org.apache.spark.sql.catalyst.util.DateTimeUtils.getZoneId(zone)
 
 
 def epoch_second(spark: SparkSession, seconds: int) -> JavaObject:
     """A ``java.time.Instant``."""
-    return _jvm(spark).java.time.Instant.ofEpochSecond(seconds)
+    return java_classes(spark).java.time.Instant.ofEpochSecond(seconds)
 
 
 class Catalyst:
@@ -488,7 +510,7 @@ class Catalyst:
 
     def __init__(self, spark: SparkSession):
         self._spark = spark
-        self._jvm = _jvm(spark)
+        self._jvm = java_classes(spark)
         self._gateway = spark.sparkContext._gateway
         catalyst = self._jvm.org.apache.spark.sql.catalyst
         self._expressions = catalyst.expressions
@@ -520,7 +542,7 @@ class Catalyst:
         self, expression: JavaObject, changed: Callable[[JavaObject], JavaObject]
     ) -> JavaObject:
         """The same expression of changed operands; itself if none is another one."""
-        operands = elements(expression.children())
+        operands = children_of(expression)
         new = [changed(each) for each in operands]
         if all(one is other for one, other in zip(operands, new, strict=True)):
             return expression
@@ -749,9 +771,9 @@ class Catalyst:
     def _array(self, values: Sequence[int], kind: JavaObject) -> JavaObject:
         """An array of days or microseconds, moved to the JVM as one block of bytes."""
         days = kind.simpleString() == "date"
-        code, java = ("i", self._jvm.int) if days else ("q", self._jvm.long)
+        code, java = ("i", "int") if days else ("q", "long")
         assert self._gateway is not None  # in classic PySpark
-        array = self._gateway.new_array(java, len(values))
+        array = self._gateway.new_array(getattr(self._gateway.jvm, java), len(values))
         buffer = self._jvm.java.nio.ByteBuffer.wrap(struct.pack(f">{len(values)}{code}", *values))
         (buffer.asIntBuffer() if days else buffer.asLongBuffer()).get(array)
         data = self._expressions.UnsafeArrayData.fromPrimitiveArray(array)
@@ -767,7 +789,5 @@ class Catalyst:
         }[kind]
 
 
-def _jvm(spark: SparkSession) -> Any:
-    jvm = spark._jvm
-    assert jvm is not None  # not with Spark Connect
-    return jvm
+def _utils() -> Any:
+    return java_classes(SparkContext).org.apache.spark.util.Utils

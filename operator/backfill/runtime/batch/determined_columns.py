@@ -10,7 +10,7 @@ from py4j.java_gateway import JavaObject
 
 from backfill.runtime.batch.split_frames import PLANNED_ROWS
 from backfill.runtime.batch.time_expressions import all_expressions
-from backfill.runtime.catalyst import elements, id_of, kind_of
+from backfill.runtime.catalyst import children_of, elements, id_of, kind_of
 from backfill.runtime.queries.logical_plan import HAND_ON_COLUMNS
 from backfill.runtime.source.clock import is_source
 from backfill.runtime.source.record_columns import OFFSET
@@ -88,7 +88,7 @@ def lasting(plan: JavaObject) -> Lasting:
         node = pending.pop()
         if is_source(node) or _is_pinned(node):
             continue
-        below = [*elements(node.children()), *elements(node.subqueries())]
+        below = [*children_of(node), *elements(node.subqueries())]
         pending += below
         if not below:
             found = min(found, _lasting_leaf(node))
@@ -120,7 +120,7 @@ class _Columns:
         """IDs of a node's columns that may have other values."""
         if is_source(node):
             return {id_of(column) for column in elements(node.output()) if column.name() == OFFSET}
-        children = elements(node.children())
+        children = children_of(node)
         if not children or _is_pinned(node):
             return set()
         below = set[int]().union(*map(self.uncertain, children))
@@ -177,7 +177,7 @@ class _Columns:
                 return True
             if kind == "AggregateExpression" and not _exact(each.aggregateFunction()):
                 return True
-            pending += elements(each.children())
+            pending += children_of(each)
         return False
 
     def _varies(self, subquery: JavaObject) -> bool:
@@ -204,7 +204,7 @@ def _with_look_alikes(columns: list[JavaObject]) -> set[int]:
 
 
 def _of_union(union: JavaObject, below: set[int]) -> Iterator[int]:
-    given = [elements(child.output()) for child in elements(union.children())]
+    given = [elements(child.output()) for child in children_of(union)]
     for column, *columns in zip(elements(union.output()), *given, strict=True):
         if any(id_of(each) in below for each in columns):
             yield id_of(column)

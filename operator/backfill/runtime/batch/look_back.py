@@ -40,6 +40,7 @@ from backfill.runtime.batch.time_reach import (
 from backfill.runtime.catalyst import (
     Catalyst,
     analyzed,
+    children_of,
     clock_pattern,
     elements,
     field_names,
@@ -399,7 +400,7 @@ class _Analysis:
     def _top_of_state(self, node: JavaObject) -> JavaObject:
         """The node with state above all others, or the one below which there are several."""
         while True:
-            below = [child for child in elements(node.children()) if child.isStreaming()]
+            below = [child for child in children_of(node) if child.isStreaming()]
             if len(below) != 1 or kind_of(node) in STATE_OF_ONE_CHILD:
                 return node
             (node,) = below
@@ -473,7 +474,7 @@ class _Analysis:
         if not node.isStreaming():
             return None
         kind = kind_of(node)
-        children = elements(node.children())
+        children = children_of(node)
         if not children or is_source(node):
             return self._relation(node)
         below = [self._node(child) for child in children]

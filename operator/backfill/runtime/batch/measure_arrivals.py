@@ -20,6 +20,7 @@ from backfill.runtime.batch.rebind_plan import below_watermark, hides_arrival, i
 from backfill.runtime.batch.same_watermarks import without_copies
 from backfill.runtime.catalyst import (
     analyzed,
+    children_of,
     column_of,
     elements,
     frame_of,
@@ -89,7 +90,7 @@ def _watermarks(
     """
     if _measurable(node):
         yield node, dropped
-    for child in elements(node.children()):
+    for child in children_of(node):
         drops = is_state(node) and _drops_late(node, child, complete=complete)
         yield from _watermarks(child, complete=complete, dropped=dropped or drops)
 
@@ -148,7 +149,7 @@ def unseen_sources(plan: JavaObject) -> set[str]:
         return {source_of(plan)}
     if _measurable(plan):
         return set()
-    return set().union(*map(unseen_sources, elements(plan.children())))
+    return set().union(*map(unseen_sources, children_of(plan)))
 
 
 def _measurable(node: JavaObject) -> bool:

@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
-from backfill.runtime.catalyst import Catalyst, conjuncts, elements, kind_of, nodes_of, pruned
+from backfill.runtime.catalyst import (
+    Catalyst,
+    children_of,
+    conjuncts,
+    elements,
+    kind_of,
+    nodes_of,
+    pruned,
+)
 
 
 def with_null_keys(plan: JavaObject, spark: SparkSession) -> JavaObject:
@@ -53,8 +61,8 @@ def _matching(
     if not null:
         return new
     parts = [
-        catalyst.equal_or_both_null(*elements(part.children()))
-        if kind_of(part) == "EqualTo" and set(elements(part.children())) in null
+        catalyst.equal_or_both_null(*children_of(part))
+        if kind_of(part) == "EqualTo" and set(children_of(part)) in null
         else part
         for part in conjuncts(simple.condition().get())
     ]
@@ -68,7 +76,7 @@ def _joins(plan: JavaObject) -> list[JavaObject]:
     return [
         each
         for each in nodes_of(plan)
-        if kind_of(each) == "Join" and all(side.isStreaming() for side in elements(each.children()))
+        if kind_of(each) == "Join" and all(side.isStreaming() for side in children_of(each))
     ]
 
 

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from py4j.java_gateway import JavaObject
 
 from backfill.runtime.batch.rebind_plan import NOTHING_IN_A_BATCH
-from backfill.runtime.catalyst import conjuncts, elements, id_of, ids_and_names, kind_of
+from backfill.runtime.catalyst import (
+    children_of,
+    conjuncts,
+    elements,
+    id_of,
+    ids_and_names,
+    kind_of,
+)
 from backfill.runtime.source.clock import is_source, source_of, topic_of
 from backfill.runtime.source.record_columns import RECORD_COLUMNS
 
@@ -67,7 +74,7 @@ def handed_on(
                 present.append(part)
         elif kind_of(node) not in NOTHING_IN_A_BATCH | _NAMES_ONLY:
             return None
-        (node,) = elements(node.children())
+        (node,) = children_of(node)
     given = dict(ids_and_names(node.output()))
     columns = tuple(given[each.column] for each in wanted)
     there = tuple(dict.fromkeys(given[each.column] for each in present))

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from backfill.runtime.catalyst import (
     Catalyst,
     analyzed,
+    children_of,
     column_of,
     elements,
     frame_of,
@@ -75,7 +76,7 @@ def rebind(
 def is_state(node: JavaObject) -> bool:
     """Whether a node that streams keeps rows to compare them with others."""
     if kind_of(node) == "Join":
-        return all(child.isStreaming() for child in elements(node.children()))
+        return all(child.isStreaming() for child in children_of(node))
     return bool(kind_of(node) in STATE_OF_ONE_CHILD and node.isStreaming())
 
 
@@ -109,7 +110,7 @@ class _Rebinding:
         """The node over batch rows; if it ``carries`` when they arrived, with that column, too."""
         if is_source(node):
             return self._source(node, carries)
-        children = elements(node.children())
+        children = children_of(node)
         if not children or not node.isStreaming():
             return node
         ends = not carries and self._with_arrival and _is_watermark_of_arrivals(node)

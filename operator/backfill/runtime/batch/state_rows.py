@@ -9,7 +9,15 @@ from pyspark.sql import DataFrame
 from backfill.runtime.batch.look_back import KnownRows, visit_nodes
 from backfill.runtime.batch.time_expressions import ColumnKey, all_expressions
 from backfill.runtime.batch.time_reach import Unbounded
-from backfill.runtime.catalyst import Catalyst, analyzed, elements, id_of, kind_of, pruned
+from backfill.runtime.catalyst import (
+    Catalyst,
+    analyzed,
+    children_of,
+    elements,
+    id_of,
+    kind_of,
+    pruned,
+)
 from backfill.runtime.queries.logical_plan import (
     HAND_ON_COLUMNS,
     STATE_OF_ONE_CHILD,
@@ -170,7 +178,7 @@ def _later(since: Mapping[int, float], by_us: float) -> dict[int, float]:
 
 def _copies(node: JavaObject) -> float:
     """How many rows a node gives for each row of a source at most; infinite if that is unknown."""
-    children = elements(node.children())
+    children = children_of(node)
     if not children or is_source(node):
         return 1.0
     kind, below = kind_of(node), max(_copies(each) for each in children)

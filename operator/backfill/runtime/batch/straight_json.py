@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from backfill.runtime.catalyst import (
     Catalyst,
+    children_of,
     corrupt_record_column,
     elements,
     field_names,
@@ -93,7 +94,7 @@ class _Straight:
 
     def _node(self, node: JavaObject) -> tuple[JavaObject, _Values]:
         """A node, and its columns with text of which the struct is there as well."""
-        children = elements(node.children())
+        children = children_of(node)
         if is_source(node) or not children or not node.isStreaming() or self._legacy_times:
             return node, {}
         kind = kind_of(node)

@@ -14,7 +14,7 @@ from py4j.java_gateway import JavaObject
 
 from backfill.runtime.batch.moved_times import DAY_US, SECOND_US, TIME_TYPES, Moments
 from backfill.runtime.batch.time_reach import SAME, TimeRange
-from backfill.runtime.catalyst import elements, field_of, id_of, kind_of
+from backfill.runtime.catalyst import children_of, elements, field_of, id_of, kind_of
 
 Path = tuple[str, ...]
 ColumnKey = tuple[int, Path]
@@ -267,7 +267,7 @@ class Expressions:
 
     def _of_time(self, edge: JavaObject, moment: JavaObject) -> JavaObject:
         """The edge of the window that a moment is in."""
-        children = elements(edge.children())
+        children = children_of(edge)
         if not children:
             return edge
         if _converts_time(edge):
@@ -363,7 +363,7 @@ class Expressions:
         zone: str | None,
     ) -> list[Alternative] | None:
         """Of a function that moves a time by so much, and never by more, as far as can be seen."""
-        children = elements(expression.children())
+        children = children_of(expression)
         moved = self._moved(expression, children, operand, zone)
         alternatives = self._times(children[operand])
         if alternatives is None or moved is None or not math.isfinite(least):
@@ -376,7 +376,7 @@ class Expressions:
         """Of a sum with one of some constants: by their own lengths where these are constant, else
         by the shortest and longest that were seen and what else the calendar may do.
         """
-        children = elements(expression.children())
+        children = children_of(expression)
         amounts = self._constants(children[1 - operand])
         alternatives = self._times(children[operand])
         if not amounts or alternatives is None:
@@ -469,7 +469,7 @@ class Expressions:
         kind = kind_of(expression)
         if kind not in {"DateDiff", "Subtract", "SubtractTimestamps"}:
             return None
-        one, other = (self._linear(each) for each in elements(expression.children()))
+        one, other = (self._linear(each) for each in children_of(expression))
         if one is None or other is None or one.in_seconds != other.in_seconds:
             return None
         if kind == "DateDiff":
@@ -539,7 +539,7 @@ def extreme_id(expression: JavaObject) -> int:
 def all_expressions(expression: JavaObject) -> Iterator[JavaObject]:
     """An expression and all below it."""
     yield expression
-    for child in elements(expression.children()):
+    for child in children_of(expression):
         yield from all_expressions(child)
 
 
@@ -549,7 +549,7 @@ def impurity(expression: JavaObject, clock: JavaObject) -> str:
     """
     if expression.deterministic() and not expression.containsPattern(clock):
         return ""
-    below = (impurity(child, clock) for child in elements(expression.children()))
+    below = (impurity(child, clock) for child in children_of(expression))
     return next((found for found in below if found), str(expression.toString()))
 
 
@@ -561,7 +561,7 @@ def _choices(expression: JavaObject, kind: str) -> list[JavaObject]:
         values = [branch._2() for branch in elements(expression.branches())]
         otherwise = expression.elseValue()
         return [*values, otherwise.get()] if otherwise.isDefined() else values
-    return elements(expression.children())
+    return children_of(expression)
 
 
 def _is_window(expression: JavaObject) -> bool:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from backfill.api.errors import InvalidPlanInput, Problem, first_line
 from backfill.runtime.hand_off.kafka_start_offsets import Held, Retention
+from backfill.runtime.java_classes import java_classes
 
 _PREFIX = "kafka."
 _ANSWER_SECONDS = 60
@@ -64,7 +65,7 @@ def held_records(spark: SparkSession, options: Mapping[str, str], topic: Topic) 
     Raises:
         InvalidPlanInput: there is no such topic, or Kafka does not answer.
     """
-    jvm: Any = spark._jvm
+    jvm = java_classes(spark)
     client = jvm.org.apache.kafka.clients.admin.AdminClient
     if isinstance(client, JavaPackage):
         raise InvalidPlanInput(

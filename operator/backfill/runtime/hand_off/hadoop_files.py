@@ -6,6 +6,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from backfill.runtime.java_classes import java_classes
+
 _COPIES = 16
 """Files that are copied at once: an object store answers slowly, and many requests at a time."""
 
@@ -14,10 +16,10 @@ class Files:
     """The files below a location."""
 
     def __init__(self, spark: SparkSession, location: str):
-        jvm: Any = spark._jvm
-        self._jvm = jvm
+        self._hadoop = java_classes(spark).org.apache.hadoop.fs
+        self._utils = java_classes(spark).org.apache.commons.io.IOUtils
         self._conf = spark._jsparkSession.sessionState().newHadoopConf()
-        self._root = jvm.org.apache.hadoop.fs.Path(location)
+        self._root = self._hadoop.Path(location)
         self._system = self._root.getFileSystem(self._conf)
 
     def names(self) -> list[str]:
@@ -34,7 +36,7 @@ class Files:
         """The text of a file."""
         stream = self._system.open(self._path(name))
         try:
-            content: bytes = self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)
+            content: bytes = self._utils.toByteArray(stream)
         finally:
             stream.close()
         return bytes(content).decode()
@@ -55,7 +57,7 @@ class Files:
         """Copies files from another location, many at once. Returns when all are complete."""
 
         def copied(name: str) -> None:
-            self._jvm.org.apache.hadoop.fs.FileUtil.copy(
+            self._hadoop.FileUtil.copy(
                 origin._system,
                 origin._path(name),
                 self._system,
@@ -69,4 +71,4 @@ class Files:
             list(pool.map(copied, names))
 
     def _path(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(self._root, name)
+        return self._hadoop.Path(self._root, name)

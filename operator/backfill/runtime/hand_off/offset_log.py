@@ -1,10 +1,9 @@
 """Reads the logs of a checkpoint as Spark does when it starts a query."""
 
-from typing import Any
-
 from pyspark.sql import SparkSession
 
 from backfill.runtime.catalyst import elements
+from backfill.runtime.java_classes import java_classes
 from backfill.runtime.spark_versions import checkpoint_logs, open_log
 
 
@@ -12,8 +11,7 @@ def offsets_in_log(spark: SparkSession, location: str) -> tuple[int, int, list[s
     """The last batch of the offset log, that of the commit log, and the offsets of the sources in
     the former.
     """
-    jvm: Any = spark._jvm
-    logs = checkpoint_logs(jvm)
+    logs = checkpoint_logs(java_classes(spark))
     offset_log = open_log(logs.OffsetSeqLog, spark, f"{location}/offsets")
     commit_log = open_log(logs.CommitLog, spark, f"{location}/commits")
     batch = int(offset_log.getLatestBatchId().get())

@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 from backfill.api.source import Source
 from backfill.runtime.catalyst import (
     analyzed,
+    children_of,
     clock_pattern,
     corrupt_record_column,
     elements,
@@ -83,7 +84,7 @@ class _Plan:
             return {source_of(node)} & self._sources.keys()
         if kind_of(node) in _DROPS and self._recognizes(node):
             return set()
-        below = [*elements(node.children()), *elements(node.subqueries())]
+        below = [*children_of(node), *elements(node.subqueries())]
         return set().union(*map(self.not_dropped, below))
 
     def _recognizes(self, node: JavaObject) -> bool:
@@ -95,7 +96,7 @@ class _Plan:
 
     def _same(self, node: JavaObject, used: Set[_Use]) -> bool:
         """Whether what is used of a node's columns is the same whenever a record is read."""
-        kind, children = kind_of(node), elements(node.children())
+        kind, children = kind_of(node), children_of(node)
         if is_source(node):
             return True
         if kind == "Project" and _is_of_records(node):
@@ -128,7 +129,7 @@ class _Plan:
         return self._add(expression, part, used)
 
     def _add(self, expression: JavaObject, part: _Part, used: set[_Use]) -> bool:
-        kind, children = kind_of(expression), elements(expression.children())
+        kind, children = kind_of(expression), children_of(expression)
         if kind == "AttributeReference":
             used.add((id_of(expression), part))
             return True

@@ -5,7 +5,15 @@ from collections.abc import Iterator
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame
 
-from backfill.runtime.catalyst import analyzed, clock_pattern, elements, id_of, kind_of, nodes_of
+from backfill.runtime.catalyst import (
+    analyzed,
+    children_of,
+    clock_pattern,
+    elements,
+    id_of,
+    kind_of,
+    nodes_of,
+)
 
 _CLOCKS = {
     "CurrentBatchTimestamp": "current_timestamp()",
@@ -17,9 +25,9 @@ _CLOCKS = {
 }
 """Spark's expressions for the current time, as users write them."""
 _TIME_OF_STATE = {
-    "FlatMapGroupsInPandasWithState": ("timeout", "ProcessingTimeTimeout$"),
-    "TransformWithStateInPandas": ("timeMode", "ProcessingTime$"),  # in Spark 4.0
-    "TransformWithStateInPySpark": ("timeMode", "ProcessingTime$"),
+    "FlatMapGroupsInPandasWithState": ("timeout", "ProcessingTimeTimeout"),
+    "TransformWithStateInPandas": ("timeMode", "ProcessingTime"),  # in Spark 4.0
+    "TransformWithStateInPySpark": ("timeMode", "ProcessingTime"),
 }
 """Nodes with state of the program's own: which attribute says when its timers expire, and its value
 if they do by processing time.
@@ -87,7 +95,7 @@ def _columns_by_clock(nodes: list[JavaObject]) -> dict[int, str]:
 
 def _united(union: JavaObject) -> Iterator[tuple[int, list[int]]]:
     """IDs of a union's columns, each with those of its children's columns at the same position."""
-    outputs = [elements(child.output()) for child in elements(union.children())]
+    outputs = [elements(child.output()) for child in children_of(union)]
     for column, *columns in zip(elements(union.output()), *outputs, strict=True):
         yield id_of(column), [id_of(each) for each in columns]
 
@@ -117,7 +125,7 @@ def _comparisons(node: JavaObject) -> Iterator[tuple[str, JavaObject]]:
         if kind_of(each) in _COMPARISONS:
             yield "a comparison", each
         else:
-            pending += elements(each.children())
+            pending += children_of(each)
 
 
 def _clock_in(expression: JavaObject, timed: dict[int, str]) -> str:
@@ -129,5 +137,5 @@ def _clock_in(expression: JavaObject, timed: dict[int, str]) -> str:
             return _CLOCKS[kind]
         if kind == "AttributeReference" and id_of(each) in timed:
             return timed[id_of(each)]
-        pending += elements(each.children())
+        pending += children_of(each)
     return ""

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 )
 
 from backfill.runtime.catalyst import (
+    children_of,
     conjuncts,
     corrupt_record_column,
     elements,
@@ -185,7 +186,7 @@ class _Reader:
     def _node(self, node: JavaObject) -> None:
         kind = kind_of(node)
         not_read = self.of_stream and not node.isStreaming()
-        if not_read or node.children().isEmpty() or is_source(node):
+        if not_read or not children_of(node) or is_source(node):
             return
         sources = {source_of(each) for each in nodes_of(node) if is_source(each)}
         self.source = sources.pop() if len(sources) == 1 else None
@@ -193,7 +194,7 @@ class _Reader:
             self._generate(node)
             return
         if kind not in _FOLLOWED:  # as a union, a function may use all of what it is given
-            for child in elements(node.children()):
+            for child in children_of(node):
                 for column in elements(child.output()):
                     self._use(column)
         if kind == "Union":
@@ -215,7 +216,7 @@ class _Reader:
         """Records of several sources that are decoded together. The columns of a union have the
         identities of its first child's.
         """
-        given = [elements(child.output()) for child in elements(node.children())]
+        given = [elements(child.output()) for child in children_of(node)]
         for column, *columns in zip(elements(node.output()), *given, strict=True):
             if not all(map(self._is_topic, columns)):
                 self.topics.discard(id_of(column))
@@ -237,7 +238,7 @@ class _Reader:
         for condition in conjuncts(node.condition()):
             if kind_of(condition) not in _EQUALITIES:
                 continue
-            operands = elements(condition.children())
+            operands = children_of(condition)
             literals = [each for each in operands if each.foldable()]
             others = [each for each in operands if not each.foldable()]
             if len(others) != 1 or not self._is_topic(others[0]):
@@ -251,7 +252,7 @@ class _Reader:
 
     def _generate(self, node: JavaObject) -> None:
         generator = node.generator()
-        kind, operands = kind_of(generator), elements(generator.children())
+        kind, operands = kind_of(generator), children_of(generator)
         part = self._part(operands[0])
         outputs = elements(node.generatorOutput())
         if part is not None and kind == "JsonTuple" and part.text is not None:
@@ -275,7 +276,7 @@ class _Reader:
             if part.field is not None:
                 self._note(part, part.field)
             return
-        kind, operands = kind_of(expression), elements(expression.children())
+        kind, operands = kind_of(expression), children_of(expression)
         if kind == "StructsToJson" and is_json_value(expression):
             return
         used = _PARSES | _CASTS | _FORMS.keys() | {"IsNull", "IsNotNull"}
@@ -345,7 +346,7 @@ class _Reader:
             return _Part((self.source,)) if made and self.source else None
         if kind not in _HAND_ON:
             return None
-        operands = elements(expression.children())
+        operands = children_of(expression)
         if kind in _ONE_OF:
             records = [each for each in map(self._part, operands) if each and each.field is None]
             alike = len({each.sources for each in records}) == 1
@@ -438,6 +439,6 @@ def _steps(path: str) -> tuple[str, ...] | None:
 
 def _from_below(plan: JavaObject) -> Iterator[JavaObject]:
     """Every node of a plan, each after its children."""
-    for child in elements(plan.children()):
+    for child in children_of(plan):
         yield from _from_below(child)
     yield plan

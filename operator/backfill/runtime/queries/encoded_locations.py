@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from backfill.runtime.java_classes import java_classes
 from backfill.runtime.spark_versions import FILE_MANAGER
 
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
@@ -35,5 +36,4 @@ def for_state_reader(reader: SparkSession, location: str) -> str:
 
 
 def _path(spark: SparkSession, location: str) -> Any:
-    jvm: Any = spark._jvm
-    return jvm.org.apache.hadoop.fs.Path(location)
+    return java_classes(spark).org.apache.hadoop.fs.Path(location)

@@ -12,6 +12,7 @@ from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.runtime.catalyst import (
     Catalyst,
     analyzed,
+    children_of,
     elements,
     id_of,
     ids_and_names,
@@ -81,7 +82,7 @@ def sources_read(frame: DataFrame) -> set[str]:
     for node in nodes_of(analyzed(frame)):
         if is_source(node):
             names.add(source_of(node))
-        elif node.children().isEmpty() and node.isStreaming() and not is_clock(node):
+        elif not children_of(node) and node.isStreaming() and not is_clock(node):
             others.append(
                 Problem(
                     "",
@@ -171,7 +172,7 @@ def closing_delay_us(frame: DataFrame) -> int:
 
 def _behind_us(node: JavaObject, catalyst: Catalyst) -> int:
     """How much joins hold back the watermark that a node passes on."""
-    below = [each for each in elements(node.children()) if each.isStreaming()]
+    below = [each for each in children_of(node) if each.isStreaming()]
     behind = max((_behind_us(each, catalyst) for each in below), default=0)
     if kind_of(node) != "Join" or len(below) < 2:
         return behind
@@ -236,7 +237,7 @@ def _wanted_of_sources(root: JavaObject) -> Iterator[tuple[JavaObject, set[int]]
             yield node, wanted
             continue
         inner = elements(node.subqueries())
-        children = elements(node.children())
+        children = children_of(node)
         below = (
             [_ids(child.output()) for child in children]
             if inner

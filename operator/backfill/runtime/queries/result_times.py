@@ -11,7 +11,7 @@ from typing import Literal
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame
 
-from backfill.runtime.catalyst import analyzed, elements, id_of, kind_of
+from backfill.runtime.catalyst import analyzed, children_of, elements, id_of, kind_of
 
 JoinSide = Literal["left", "right"]
 _OUTER: dict[str, tuple[JoinSide, ...]] = {
@@ -148,7 +148,7 @@ class _Tracer:
             field = expression.childSchema().fieldNames()[expression.ordinal()]
             return self._follow(expression.child(), (field, *path))
         if kind == "Coalesce" and not path:
-            return self._first_of(elements(expression.children()))
+            return self._first_of(children_of(expression))
         return self._named(expression, path) if kind == "AttributeReference" else None
 
     def _named(self, column: JavaObject, path: tuple[str, ...]) -> Origin | None:
@@ -206,4 +206,4 @@ def _nodes(plan: JavaObject) -> Iterator[JavaObject]:
     while pending:
         node = pending.pop(0)
         yield node
-        pending += elements(node.children())
+        pending += children_of(node)

@@ -6,6 +6,8 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from backfill.runtime.catalyst import kind_of
+
 JSON_OPTIONS: Final = {
     "timeZone": "UTC",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # the default writes only milliseconds
@@ -21,7 +23,7 @@ def json_value(record: Column) -> Column:
 
 def is_json_value(expression: JavaObject) -> bool:
     """Whether an expression writes JSON as this package does."""
-    if expression.getClass().getSimpleName() != "StructsToJson":
+    if kind_of(expression) != "StructsToJson":
         return False
     options = expression.options()
     return int(options.size()) == len(JSON_OPTIONS) and all(

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from backfill.protocol.survey_result import SurveyedColumn, SurveyedWatermark
 from backfill.runtime.batch.time_expressions import all_expressions
-from backfill.runtime.catalyst import analyzed, elements, id_of, kind_of, nodes_of
+from backfill.runtime.catalyst import analyzed, children_of, elements, id_of, kind_of, nodes_of
 from backfill.runtime.queries.logical_plan import HAND_ON_COLUMNS, session_window
 
 INPUT = "backfill.input"
@@ -210,7 +210,7 @@ class QueryPlan:
                 if path:
                     yield ".".join(path)
             case _:
-                for child in elements(expression.children()):
+                for child in children_of(expression):
                     yield from self._fields(child)
 
     def _decoded(self, expression: JavaObject) -> Decoded | None:

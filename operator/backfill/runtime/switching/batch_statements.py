@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from backfill.runtime.catalyst import (
     Catalyst,
     analyzed,
+    children_of,
     conjuncts,
     elements,
     frame_of,
@@ -164,7 +165,7 @@ class _Values:
         side = _side(expression)
         if side is not None:
             return side.may_be_of(self._tables) == {0}
-        return any(map(self._reads_the_table, elements(expression.children())))
+        return any(map(self._reads_the_table, children_of(expression)))
 
     def _text(self, value: JavaObject) -> str:
         side = _side(value)
@@ -274,7 +275,7 @@ class _Side(NamedTuple):
 def _compared(part: JavaObject) -> list[_Side]:
     """Two columns that are compared; fewer if it is anything but that."""
     equal = kind_of(part) in {"EqualTo", "EqualNullSafe"} or unresolved_function(part) in _EQUAL
-    sides = [_side(each) for each in elements(part.children())] if equal else []
+    sides = [_side(each) for each in children_of(part)] if equal else []
     return [side for side in sides if side is not None]
 
 

@@ -21,7 +21,15 @@ from pyspark.sql.types import (
 
 from backfill.api.errors import InvalidPlanInput, Problem, UnsupportedProgram
 from backfill.api.source import KafkaValue, Source
-from backfill.runtime.catalyst import Catalyst, analyzed, elements, frame_of, kind_of, nodes_of
+from backfill.runtime.catalyst import (
+    Catalyst,
+    analyzed,
+    children_of,
+    elements,
+    frame_of,
+    kind_of,
+    nodes_of,
+)
 from backfill.runtime.queries.decoded_fields import (
     decoded_fields,
     decoded_of_batch,
@@ -241,7 +249,7 @@ def _adapted(
     node: JavaObject, fields: Mapping[str, RecordFields], spark: SparkSession
 ) -> JavaObject:
     """The same plan with other records."""
-    children = elements(node.children())
+    children = children_of(node)
     if is_source(node) or not children or not node.isStreaming():
         return node
     catalyst = Catalyst(spark)
@@ -264,7 +272,7 @@ def _adapted(
 
 
 def _has_json(expression: JavaObject) -> bool:
-    return is_json_value(expression) or any(map(_has_json, elements(expression.children())))
+    return is_json_value(expression) or any(map(_has_json, children_of(expression)))
 
 
 def _row(schema: StructType) -> StructType:

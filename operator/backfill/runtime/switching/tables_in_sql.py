@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.sql_formatter import SQLStringFormatter
 
 from backfill.runtime.catalyst import (
+    children_of,
     elements,
     is_temporary_view,
     kind_of,
@@ -138,7 +139,7 @@ def _columns(plan: JavaObject) -> Iterator[tuple[tuple[str, ...], slice]]:
         pending = elements(node.expressions())
         while pending:
             each = pending.pop()
-            pending += elements(each.children())
+            pending += children_of(each)
             match kind_of(each):
                 case "UnresolvedAttribute":
                     parts = list(map(str, elements(each.nameParts())))
@@ -160,7 +161,7 @@ def _with_kind_above(plan: JavaObject) -> Iterator[tuple[JavaObject, str]]:
         node, above = pending.pop()
         yield node, above
         kind = kind_of(node)
-        below = elements(node.children())[1 if kind in _WRITTEN else 0 :]
+        below = children_of(node)[1 if kind in _WRITTEN else 0 :]
         # in which common table expressions and subqueries are
         pending += [(each, kind) for each in below + elements(node.innerChildren())]
 
