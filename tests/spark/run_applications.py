@@ -12,11 +12,16 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from backfill.runtime.launch import drive, prepare
+from backfill.runtime.queries import run_state
 from backfill.runtime.settings import RuntimeSettings
 
 _IDLE_GRACE_SECONDS = 3.0
 """How long an application may wait without a query that it should have. None of these starts one in
 a listener, for which a real driver waits longer.
+"""
+_TURN_SECONDS = 15.0
+"""How long an application that works may take to start its next query. A real driver waits for a
+minute, which is nothing beside the time that its history takes.
 """
 
 
@@ -30,6 +35,7 @@ def leave_listeners() -> None:
 
 
 if __name__ == "__main__":
+    run_state._TURN_SECONDS = _TURN_SECONDS
     for path in sys.argv[1:]:
         run, agent = prepare(RuntimeSettings.model_validate_json(Path(path).read_bytes()))
         run._idle_grace_seconds = _IDLE_GRACE_SECONDS
