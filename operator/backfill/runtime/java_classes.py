@@ -45,7 +45,7 @@ class _Package:
         return found
 
 
-class _Class(JavaClass):
+class _Class(JavaClass):  # type: ignore[misc]  # Py4J has no types
     """A class that finds each of its methods once."""
 
     def __getattr__(self, name: str) -> Any:
