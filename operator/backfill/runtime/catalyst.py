@@ -466,10 +466,9 @@ def with_variables(spark: SparkSession, text: str) -> str:
     """An SQL text with the values of the session's variables (``${name}``), as Spark's parser sees
     it.
     """
+    substitution = java_classes(spark).org.apache.spark.sql.internal.VariableSubstitution()
     with active(spark):
-        return str(
-            _jvm(spark).org.apache.spark.sql.internal.VariableSubstitution().substitute(text)
-        )
+        return str(substitution.substitute(text))
 
 
 def is_temporary_view(spark: SparkSession, name: str) -> bool:
