@@ -81,7 +81,12 @@ checked.writeStream.foreachBatch(lambda rows, number: rows.writeTo("lake.default
 SAME_ROWS = """
 for name, snapshot in SNAPSHOTS.items():
     theirs = spark.sql(f"select * from lake.default.{name} version as of {snapshot}")
-    for ours in (spark.table(f"lake.default.{name}"), spark.sql(f"select * from lake.default.{name}")):
+    read = [spark.table(f"lake.default.{name}"), spark.sql(f"select * from lake.default.{name}")]
+    read.append(spark.sql("select * from identifier(:table)", {"table": f"lake.default.{name}"}))
+    spark.sql("use lake.default")
+    read += [spark.table(name), spark.sql(f"select {name}.* from {name}")]
+    spark.catalog.setCurrentCatalog("spark_catalog")
+    for ours in read:
         assert ours.schema.simpleString() == theirs.schema.simpleString(), (ours.schema, theirs.schema)
         rows = [sorted(map(str, each.collect())) for each in (ours, theirs)]
         assert rows[0] == rows[1] and rows[0], (name, rows)

@@ -41,6 +41,8 @@ from backfill.runtime.spark_versions import (
     with_parameters,
 )
 
+SPARK_CATALOG = "spark_catalog"
+"""Name of the catalog that Spark has by itself."""
 _NULL = -(2**63)
 _PUSHING = (
     "BooleanSimplification",
@@ -475,6 +477,24 @@ def is_temporary_view(spark: SparkSession, name: str) -> bool:
     """Whether Spark takes a name for a temporary view of the session, before any table."""
     state = spark._jsparkSession.sessionState()
     return bool(state.catalog().isTempView(state.sqlParser().parseMultipartIdentifier(name)))
+
+
+def name_parts(spark: SparkSession, name: str) -> tuple[str, ...]:
+    """The parts of a table's name, as Spark's parser reads it."""
+    parser = spark._jsparkSession.sessionState().sqlParser()
+    return tuple(map(str, elements(parser.parseMultipartIdentifier(name))))
+
+
+def full_name(spark: SparkSession, parts: tuple[str, ...]) -> tuple[str, ...]:
+    """The name of a table with the catalog and namespace that the session has entered, where they
+    are left out. Without those of Spark's own catalog, in which no table of a Backfill is.
+    """
+    manager = spark._jsparkSession.sessionState().catalogManager()
+    current = str(manager.currentCatalog().name())
+    if current == SPARK_CATALOG or (len(parts) > 1 and manager.isCatalogRegistered(parts[0])):
+        return parts
+    within = tuple(map(str, manager.currentNamespace())) if len(parts) == 1 else ()
+    return (current, *within, *parts)
 
 
 def matches(spark: SparkSession, pattern: str, text: str) -> bool:

@@ -86,6 +86,11 @@ class SurveyedTables:
     def __init__(self, found: FoundInputs):
         self._found = found
 
+    def name_of(self, written: str) -> str | None:
+        """The full name of a table in a catalog; None if there is none."""
+        found = self._found.schema(written)
+        return None if found is None else found[0]
+
     def frame(self, spark: SparkSession, written: str) -> DataFrame | None:
         """An empty table with the columns of the one in a catalog; None if there is none."""
         found = self._found.schema(written)
@@ -94,6 +99,10 @@ class SurveyedTables:
         name, schema = found
         self._found.static_tables[name] = None
         return spark.createDataFrame([], schema)
+
+    def may_be_in(self, text: str, values: object) -> bool:
+        """Any text may have the name of a table in a catalog."""
+        return True
 
     def by_spark(self, written: str, read: Callable[[], DataFrame]) -> DataFrame:
         """What Spark reads by itself."""

@@ -92,7 +92,7 @@ def install_with(
     if hasattr(ClassicDataFrame, "mergeInto"):
         _replace(ClassicDataFrame, "mergeInto", merge)
     watch_statements(program)
-    _replace(SparkSession, "sql", reading_views(SparkSession.sql, tables.frame))
+    _replace(SparkSession, "sql", reading_views(SparkSession.sql, tables))
     _replace(SparkContext, "__init__", _starting(SparkContext.__init__, run, context_started))
     _replace(SparkContext, "stop", _stopping(SparkContext.stop, run))
     _replace(SparkSession, "__init__", _with_options(SparkSession.__init__, run))

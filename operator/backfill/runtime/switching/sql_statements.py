@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.catalog import Catalog
 
 from backfill.runtime.catalyst import (
+    SPARK_CATALOG,
     elements,
     frame_of,
     is_any_of,
@@ -63,8 +64,6 @@ and what is in a text that is only known when it runs.
 """
 _BY_NAME = "PlanWithUnresolvedIdentifier"
 """A statement, or a part of one, with a table that is named by ``IDENTIFIER(...)``."""
-SPARK_CATALOG = "spark_catalog"
-"""Name of the catalog that Spark has by itself."""
 _SHOW = ("Describe", "List", "Show")
 """How the names of statements begin that only show something."""
 _OF_SESSION = {

@@ -43,6 +43,14 @@ class StaticTables:
         self._lock = threading.Lock()
         self._files: dict[str, Any] = {}
 
+    def name_of(self, written: str) -> str | None:
+        """The full name of a table by the application's name for it; None if Spark reads it."""
+        try:
+            static = self._find(written)
+        except BadInput as error:
+            raise self._run.refuse(error) from None
+        return None if static is None else static.table
+
     def frame(self, spark: SparkSession, written: str) -> DataFrame | None:
         """The rows of a table by the application's name for it; None if it is no static table."""
         try:
@@ -73,6 +81,12 @@ class StaticTables:
             return read()
         except (AnalysisException, Py4JJavaError) as error:
             raise self._missing(written, error) from None
+
+    def may_be_in(self, text: str, values: Any) -> bool:
+        """Whether an SQL text may have the name of one, or a value of its parameters."""
+        words = f"{text} {values}".lower()
+        names = (each.table.rpartition(".")[2].lower() for each in self._planned)
+        return any(each in words or "${" in words for each in names)
 
     def in_sql(self, original: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
         """``spark.sql`` that refuses queries of tables which Spark cannot read, and could as static

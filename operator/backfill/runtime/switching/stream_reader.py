@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import Any, NoReturn, Protocol
 
+from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.readwriter import DataFrameReader
@@ -15,7 +16,7 @@ from pyspark.sql.types import DataType
 from backfill.api.errors import BadInput, Problem, UnsupportedProgram
 from backfill.api.source import Source
 from backfill.runtime import named_sources
-from backfill.runtime.catalyst import is_temporary_view, matches
+from backfill.runtime.catalyst import full_name, is_temporary_view, matches, name_parts
 from backfill.runtime.queries.run_state import ProgramRun, Run
 from backfill.runtime.session_conf import in_session
 from backfill.runtime.source.record_columns import HEADERS_TYPE
@@ -235,11 +236,17 @@ class SwitchedReader(ReplacedReader):
 class Tables(Protocol):
     """What tables are read from that the application reads once."""
 
+    def name_of(self, written: str) -> str | None:
+        """The full name of a table by the application's name for it; None if Spark reads it."""
+
     def frame(self, spark: SparkSession, written: str) -> DataFrame | None:
-        """The rows of a table by the application's name for it; None if Spark reads it."""
+        """The rows of such a table; None if Spark reads it."""
 
     def by_spark(self, written: str, read: Callable[[], DataFrame]) -> DataFrame:
         """What Spark reads by itself."""
+
+    def may_be_in(self, text: str, values: Any) -> bool:
+        """Whether an SQL text may have the name of one, or a value of its parameters."""
 
 
 class SwitchedBatchReader(DataFrameReader):
@@ -296,8 +303,17 @@ class SwitchedBatchReader(DataFrameReader):
 
     def _read(self, written: str, by_spark: Callable[[], DataFrame]) -> DataFrame:
         # a program that chooses a snapshot is not given another one
-        found = None if self._given.keys() - {"path"} else self._static.frame(self._spark, written)
+        found = None if self._given.keys() - {"path"} else self._frame(written)
         return self._static.by_spark(written, by_spark) if found is None else found
+
+    def _frame(self, written: str) -> DataFrame | None:
+        try:
+            if is_temporary_view(self._spark, written):
+                return None
+            parts = full_name(self._spark, name_parts(self._spark, written))
+        except ParseException:  # a path
+            return None
+        return self._static.frame(self._spark, ".".join(parts))
 
 
 def unread_topic(spark: SparkSession, kinds: Mapping[str, str | DataType]) -> DataFrame:

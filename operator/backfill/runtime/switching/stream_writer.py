@@ -21,6 +21,7 @@ from backfill.planning.workspace import Workspace
 from backfill.runtime.batch.batch_or_stream import Choice, choose, stream_traits
 from backfill.runtime.batch.prepare_query import SpanOutput, prepare_spans
 from backfill.runtime.batch.time_reach import Bounded
+from backfill.runtime.catalyst import SPARK_CATALOG
 from backfill.runtime.changes.micro_batches import redirect
 from backfill.runtime.hand_off.hand_over import check_query
 from backfill.runtime.hand_off.repeated_records import sources_read_twice
@@ -54,7 +55,6 @@ from backfill.runtime.switching.kafka_rows import (
 from backfill.runtime.switching.program_lines import program_line
 from backfill.runtime.switching.query_handle import BatchQuery, LeftOutQuery, SwitchedQuery
 from backfill.runtime.switching.side_effects import install_effects
-from backfill.runtime.switching.sql_statements import SPARK_CATALOG
 from backfill.runtime.switching.state_store import StateStore, choose_state_store, may_keep_state
 from backfill.runtime.switching.stream_matching import (
     FILE_FORMATS,

@@ -1,5 +1,7 @@
 """Tables that an SQL text reads: views take their places, where Spark's parser finds them."""
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,18 +16,28 @@ from pyspark.sql.sql_formatter import SQLStringFormatter
 from backfill.runtime.catalyst import (
     children_of,
     elements,
+    full_name,
     is_temporary_view,
     kind_of,
+    name_parts,
     parsed,
     quoted,
+    with_name,
     with_variables,
 )
 from backfill.runtime.switching.batch_function import not_the_function
+from backfill.runtime.switching.stream_reader import Tables
 
 _WRITTEN = {"DeleteFromTable", "MergeIntoTable", "UpdateTable"}
 """Statements whose first part is the table that they change."""
-_WITHOUT_ALIAS = {"", "CacheTable", "Sample", "SubqueryAlias", "UnresolvedSubqueryColumnAliases"}
-"""What is above a table's name after which none can be given: it has one, or must not have one."""
+_NAMED = {"SubqueryAlias", "UnresolvedSubqueryColumnAliases"}
+"""What is above a table's name if the text gives its rows another one."""
+_TAKES_NO_ALIAS = re.compile(r"\btable\s*\(?\s*$", re.IGNORECASE)
+"""What is before a name that is all of a ``TABLE`` clause."""
+_SAMPLED = re.compile(r"\s*tablesample\b", re.IGNORECASE)
+_NO_PART = re.compile(r"/\*.*?\*/|--[^\n]*\n|[\s`]", re.DOTALL)
+"""What may be within a name, and is no part of it."""
+_COMPUTED = re.compile(r"identifier\s*\(", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +51,8 @@ class TableName:
     """Whether the text gives the rows no other name, and may."""
 
 
-def reading_views(
-    original: Callable[..., DataFrame], rows: Callable[[SparkSession, str], DataFrame | None]
-) -> Callable[..., DataFrame]:
-    """``spark.sql`` that reads some tables from elsewhere.
-
-    Args:
-        original: ``spark.sql``.
-        rows: the rows of a table by the name that a text has for it; None if Spark reads it.
-    """
+def reading_views(original: Callable[..., DataFrame], tables: Tables) -> Callable[..., DataFrame]:
+    """``spark.sql`` that reads some tables as ``spark.table`` does."""
 
     @wraps(original)
     def sql(
@@ -56,21 +61,22 @@ def reading_views(
         args: Any = None,
         **kwargs: Any,
     ) -> DataFrame:
-        def view(written: str) -> str | None:
-            name = written.replace("`", "")
-            if is_temporary_view(self, quoted(name)):
-                return name
-            found = rows(self, written)
-            if found is None:
-                return None
-            found.createOrReplaceTempView(quoted(name))
-            return name
+        if not tables.may_be_in(sqlQuery, args):
+            return original(self, sqlQuery, args, **kwargs)
+
+        def view(parts: tuple[str, ...]) -> tuple[str, ...] | None:
+            name = tables.name_of(".".join(full_name(self, parts)))
+            if name is not None and not is_temporary_view(self, quoted(name)):
+                rows = tables.frame(self, name)
+                assert rows is not None  # it has a name
+                rows.createOrReplaceTempView(quoted(name))
+            return None if name is None else tuple(name.split("."))
 
         with formatted(self, sqlQuery, kwargs) as given:
             with not_the_function():
-                text = with_variables(self, given)
+                text = with_variables(self, given) if "${" in given else given
                 try:
-                    text = with_views(text, parsed(self, text), view)
+                    text = with_views(text, self, view, args)
                 except ParseException:
                     text = given  # Spark will say so
             return original(self, text, args)
@@ -90,51 +96,98 @@ def formatted(spark: SparkSession, text: str, values: Mapping[str, Any]) -> Iter
         formatter.clear()
 
 
-def with_views(text: str, plan: JavaObject, view: Callable[[str], str | None]) -> str:
-    """The text with views in place of tables.
+def with_views(
+    text: str,
+    spark: SparkSession,
+    view: Callable[[tuple[str, ...]], tuple[str, ...] | None],
+    values: Any = None,
+) -> str:
+    """The text with views in place of tables. A view has the full name of its table as one word.
 
     Args:
         text: with no variables in place of names.
-        plan: what Spark's parser made of it.
-        view: gives the name of the view for a table; None to leave the table as it is.
+        spark: whose parser reads it.
+        view: the parts of a table's full name; None to leave the table as it is.
+        values: of the text's parameters.
+
+    Raises:
+        ParseException: the parser cannot read it, as with parameters in some places.
     """
-    replaced: dict[int, tuple[slice, str]] = {}
-    unnamed: dict[tuple[str, ...], str] = {}
-    for table in tables_read(plan):
-        name = view(".".join(map(quoted, table.parts)))
-        if name is None:
-            continue
-        alias = quoted(table.parts[-1])
+    plan = parsed(spark, text)
+    tables = {each.place.start: each for each in _tables_read(text, plan, spark, values)}
+    found = {start: view(each.parts) for start, each in tables.items()}
+    full = {start: name for start, name in found.items() if name is not None}
+    if not full:
+        return text
+    last_parts = Counter(
+        name[-1].lower()
+        for name in {
+            full.get(start, each.parts) for start, each in tables.items() if each.takes_alias
+        }
+    )
+    new: dict[int, tuple[slice, str]] = {}
+    aliases: dict[tuple[str, ...], str] = {}
+    for start, name in full.items():
+        table, as_view = tables[start], quoted(".".join(name))
         if table.takes_alias:
-            unnamed[table.parts] = alias
-        new = f"{quoted(name)} AS {alias}" if table.takes_alias else quoted(name)
-        replaced[table.place.start] = table.place, new
-    if unnamed:  # its columns may be written with all of its name
-        for parts, place in _columns(plan):
-            for table_parts, alias in unnamed.items():
-                below = parts[len(table_parts) :]
-                if below and _same(parts[: len(table_parts)], table_parts):
-                    rest = ".".join(part if part == "*" else quoted(part) for part in below)
-                    replaced[place.start] = place, f"{alias}.{rest}"
-    for place, new in (replaced[start] for start in sorted(replaced, reverse=True)):
-        text = text[: place.start] + new + text[place.stop :]
+            alone = last_parts[name[-1].lower()] == 1
+            aliases[name] = quoted(table.parts[-1]) if alone else as_view
+            as_view = f"{as_view} AS {aliases[name]}"
+        new[start] = table.place, as_view
+    for changed in _changed(plan):  # whose columns have its name
+        aliases = {name: alias for name, alias in aliases.items() if name[-1] != changed[-1]}
+    if any(f".{_plain(name[-1])}." in _plain(text) for name in aliases):
+        new |= {place.start: (place, column) for place, column in _columns(text, plan, aliases)}
+    for place, words in (new[start] for start in sorted(new, reverse=True)):
+        text = text[: place.start] + words + text[place.stop :]
     return text
 
 
-def tables_read(plan: JavaObject) -> Iterator[TableName]:
+def _tables_read(
+    text: str, plan: JavaObject, spark: SparkSession, values: Any
+) -> Iterator[TableName]:
     """The tables by whose names a parsed plan reads rows, but for those of which it chooses a
-    snapshot or an option. The same place may come twice.
+    snapshot or an option, and those that it defines itself. The same place may come twice.
     """
-    for node, above in _with_kind_above(plan):
-        if kind_of(node) == "UnresolvedRelation" and node.options().isEmpty():
-            place = _place(node)
-            if place is not None and not node.isStreaming():
-                parts = tuple(map(str, elements(node.multipartIdentifier())))
-                yield TableName(parts, place, above not in _WITHOUT_ALIAS)
+    nodes = list(_with_kind_above(plan))
+    own = {
+        str(each._1()).lower()
+        for node, _ in nodes
+        if kind_of(node) == "UnresolvedWith"
+        for each in elements(node.cteRelations())
+    }
+    for node, above in nodes:
+        place, parts = _place(node), _parts(node, spark, values)
+        if parts is None or place is None or (len(parts) == 1 and parts[0].lower() in own):
+            continue
+        if _COMPUTED.match(text[place]) or _is_name(text[place], parts):
+            before, after = text[: place.start], text[place.stop :]
+            takes_alias = above not in _NAMED and not _TAKES_NO_ALIAS.search(before)
+            yield TableName(parts, place, takes_alias and not _SAMPLED.match(after))
 
 
-def _columns(plan: JavaObject) -> Iterator[tuple[tuple[str, ...], slice]]:
-    """The names of columns in a parsed plan, with those of all columns of a table (``t.*``)."""
+def _parts(node: JavaObject, spark: SparkSession, values: Any) -> tuple[str, ...] | None:
+    """The name of the table that a node of a parsed plan reads; None if it is no such node."""
+    if kind_of(node) == "UnresolvedRelation" and node.options().isEmpty():
+        name = node.multipartIdentifier()
+        return None if node.isStreaming() else tuple(map(str, elements(name)))
+    if kind_of(node) != "PlanWithUnresolvedIdentifier":
+        return None
+    if kind_of(with_name(spark, node, "any")) != "UnresolvedRelation":
+        return None
+    computed = node.identifierExpr()
+    if kind_of(computed) == "NamedParameter" and isinstance(values, Mapping):
+        name = values.get(str(computed.name()))
+        return name_parts(spark, name) if isinstance(name, str) else None
+    return name_parts(spark, str(computed.eval(None))) if computed.foldable() else None
+
+
+def _columns(
+    text: str, plan: JavaObject, aliases: Mapping[tuple[str, ...], str]
+) -> Iterator[tuple[slice, str]]:
+    """The columns, and all columns of a table (``t.*``), that are written with more than the last
+    part of a table's name, where they are and with its alias.
+    """
     for node, _ in _with_kind_above(plan):
         pending = elements(node.expressions())
         while pending:
@@ -142,14 +195,27 @@ def _columns(plan: JavaObject) -> Iterator[tuple[tuple[str, ...], slice]]:
             pending += children_of(each)
             match kind_of(each):
                 case "UnresolvedAttribute":
-                    parts = list(map(str, elements(each.nameParts())))
+                    parts = tuple(map(str, elements(each.nameParts())))
                 case "UnresolvedStar" if each.target().isDefined():
-                    parts = [*map(str, elements(each.target().get())), "*"]
+                    parts = (*map(str, elements(each.target().get())), "*")
                 case _:
                     continue
             place = _place(each)
-            if place is not None:
-                yield tuple(parts), place
+            if place is None or not _is_name(text[place], parts):
+                continue
+            for name, alias in aliases.items():
+                length = next((n for n in range(len(name), 1, -1) if _begins(parts, name[-n:])), 0)
+                if length:
+                    below = (each if each == "*" else quoted(each) for each in parts[length:])
+                    yield place, ".".join((alias, *below))
+                    break
+
+
+def _begins(parts: tuple[str, ...], name: tuple[str, ...]) -> bool:
+    """Whether the name of a column begins with that of a table."""
+    return len(parts) > len(name) and all(
+        one.lower() == other.lower() for one, other in zip(parts, name, strict=False)
+    )
 
 
 def _with_kind_above(plan: JavaObject) -> Iterator[tuple[JavaObject, str]]:
@@ -166,10 +232,24 @@ def _with_kind_above(plan: JavaObject) -> Iterator[tuple[JavaObject, str]]:
         pending += [(each, kind) for each in below + elements(node.innerChildren())]
 
 
+def _changed(plan: JavaObject) -> Iterator[tuple[str, ...]]:
+    """The tables that the statements in a parsed plan change, and give no other name."""
+    for node, _ in _with_kind_above(plan):
+        if kind_of(node) in _WRITTEN:
+            table = children_of(node)[0]
+            if kind_of(table) == "UnresolvedRelation":
+                yield tuple(map(str, elements(table.multipartIdentifier())))
+
+
 def _place(node: JavaObject) -> slice | None:
     start, stop = node.origin().startIndex(), node.origin().stopIndex()
     return slice(start.get(), stop.get() + 1) if start.isDefined() and stop.isDefined() else None
 
 
-def _same(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    return [part.lower() for part in one] == [part.lower() for part in other]
+def _is_name(text: str, parts: tuple[str, ...]) -> bool:
+    """Whether a text is no more than a name, as Spark does not always say."""
+    return _plain(text) == _plain(".".join(parts))
+
+
+def _plain(text: str) -> str:
+    return _NO_PART.sub("", text).lower()
