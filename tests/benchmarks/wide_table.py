@@ -2,6 +2,8 @@
 ``python tests/benchmarks/wide_table.py --columns N --execution Streaming`` prints one line of JSON.
 
 The table has few rows, so that what is measured is what each column costs before anything is read.
+With ``--every-column`` the program decodes and uses all columns, by names in another case; otherwise
+three.
 """
 
 import argparse
@@ -25,13 +27,13 @@ from pyspark.sql import SparkSession, functions as F
 spark = SparkSession.builder.appName("wide").getOrCreate()
 records = spark.readStream.format("kafka").options(subscribe="events").load()
 events = records.select(
-    F.from_json(F.col("value").cast("string"), "id bigint, number_7 bigint, text_8 string").alias("e"),
+    F.from_json(F.col("value").cast("string"), "{schema}").alias("e"),
     "timestamp",
 ).select("e.*", "timestamp")
 counts = (
     events.withWatermark("timestamp", "1 minute")
     .groupBy(F.window("timestamp", "10 minutes"))
-    .agg(F.count("id").alias("rows"), F.sum("number_7").alias("total"), F.max("text_8").alias("text"))
+    .agg(F.count("id").alias("rows"), F.sum({total}).alias("total"), F.max("text_8").alias("text"))
     .select(F.col("window.start").alias("start"), "rows", "total", "text")
 )
 query = counts.writeStream.queryName("counts").format("iceberg").outputMode("append")
@@ -68,10 +70,23 @@ def generate(directory: Path, columns: int) -> None:
     catalog.create_table("events.counts", schema=COUNTS)
 
 
-def manifests(directory: Path, execution: str) -> list[dict[str, object]]:
+def program_of(columns: int, *, every: bool) -> str:
+    """A program that decodes three of the columns, or every one."""
+    used = range(2, columns) if every else (7, 8)
+    texts, numbers = ([column for column in used if column % 2 == half] for half in (0, 1))
+    names = {f"text_{each}": "string" for each in texts}
+    names |= {f"number_{each}": "bigint" for each in numbers}
+    schema = ", ".join(
+        f"{name.capitalize() if every else name} {kind}" for name, kind in names.items()
+    )
+    total = f"F.hash({', '.join(map(repr, names))})" if every else "'number_7'"
+    return PROGRAM.format(schema=f"id bigint, {schema}", total=total)
+
+
+def manifests(directory: Path, text: str, execution: str) -> list[dict[str, object]]:
     """The Backfill, and the SparkApplication that is run again."""
     program = directory / "program.py"
-    program.write_text(PROGRAM)
+    program.write_text(text)
     application = {
         "apiVersion": "sparkoperator.k8s.io/v1beta2",
         "kind": "SparkApplication",
@@ -107,6 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--columns", type=int, default=1_500)
     parser.add_argument("--execution", choices=["Streaming", "Batch"], default="Streaming")
+    parser.add_argument("--every-column", action="store_true")
     parser.add_argument("--most-seconds", type=float, default=900)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
@@ -115,7 +131,8 @@ def main() -> None:
         for key, value in catalog_properties(directory).items():
             os.environ[f"PYICEBERG_CATALOG__BENCH__{key.upper()}"] = value
         manifest = directory / "backfill.yaml"
-        manifest.write_text(yaml.safe_dump_all(manifests(directory, arguments.execution)))
+        text = program_of(arguments.columns, every=arguments.every_column)
+        manifest.write_text(yaml.safe_dump_all(manifests(directory, text, arguments.execution)))
         command = [sys.executable, "-m", "backfill", "run", str(manifest)]
         began = time.monotonic()
         done = subprocess.run(

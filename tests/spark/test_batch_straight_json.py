@@ -22,7 +22,7 @@ from backfill.runtime.batch.batch_sources import Leaves
 from backfill.runtime.batch.measure_arrivals import measure
 from backfill.runtime.batch.rebind_plan import rebind
 from backfill.runtime.batch.straight_json import without_json
-from backfill.runtime.catalyst import analyzed
+from backfill.runtime.catalyst import analyzed, elements, kind_of, nodes_of
 from backfill.runtime.queries.logical_plan import columns_used_by
 from backfill.runtime.switching.kafka_rows import kafka_frame
 
@@ -263,3 +263,29 @@ def test_odd_values_are_those_that_parsing_gives(
         ).select("e.*", "local_moment", F.hex("e.broken").alias("bytes")),
         straight=True,
     )
+
+
+def test_a_program_that_uses_a_hundred_fields_starts_in_seconds(
+    spark: SparkSession, lake: Catalog, tmp_path: Path
+) -> None:
+    """Spark's optimizer would put a struct of all fields into each of them, twice: its time grows
+    with the third power of their number.
+    """
+    names = [f"c{number}" for number in range(100)]
+    rows = pa.table(
+        {"at": pa.array([START], pa.timestamp("us", "UTC"))}
+        | {name: pa.array([number]) for number, name in enumerate(names)}
+    )
+    backfill = plan_of(lake, tmp_path, rows)
+    schema = ", ".join(f"{name} bigint" for name in names)
+    records = kafka_frame(spark, backfill.settings, "events")
+    parsed = records.select(F.from_json(text(), schema).alias("e")).select("e.*")
+    plan = without_json(analyzed(parsed.select(F.hash(*names))), spark)
+    taken_apart = [
+        expression
+        for node in nodes_of(plan)
+        for expression in elements(node.expressions())
+        if kind_of(expression) == "Alias" and kind_of(expression.child()) == "GetStructField"
+    ]
+    assert not taken_apart
+    assert columns_used_by(plan, spark) == {"events": {"at", *names}}

@@ -617,6 +617,16 @@ class Catalyst:
         """A selection of named expressions."""
         return self.selection(self.sequence(columns), child)
 
+    def collapsed(self, project: JavaObject) -> JavaObject:
+        """A selection as one with those below it, without structs that are only taken apart.
+
+        Spark's optimizer first puts all selections together: each field of a struct that is made
+        of another one's fields has the whole of both then, which for a hundred fields are a million
+        expressions, and for a few hundred more than the driver's memory.
+        """
+        rules = self._optimizer
+        return rules.SimplifyExtractValueOps.apply(rules.CollapseProject.apply(project))
+
     def selection(self, columns: JavaObject, child: JavaObject) -> JavaObject:
         """The same of a Scala sequence."""
         return self._logical.Project(columns, child)

@@ -83,6 +83,8 @@ class _Straight:
     def __init__(self, spark: SparkSession):
         self._catalyst = Catalyst(spark)
         self._corrupt = corrupt_record_column(spark)
+        self._parsed_some = False
+        """Whether a struct takes the place of text that is parsed."""
         self._legacy_times = str(spark.conf.get("spark.sql.legacy.timeParserPolicy")) == "LEGACY"
 
     def whole(self, node: JavaObject) -> JavaObject:
@@ -125,7 +127,8 @@ class _Straight:
             columns.append(column)
             given[id_of(column)] = value
             rows.setdefault(id_of(value.row), value.row)
-        return self._catalyst.project([*columns, *rows.values()], child), given
+        project = self._catalyst.project([*columns, *rows.values()], child)
+        return self._catalyst.collapsed(project) if self._parsed_some else project, given
 
     # Expressions
 
@@ -148,7 +151,9 @@ class _Straight:
         wanted = parse.schema()
         if wanted.typeName() != "struct" or self._corrupt in field_names(wanted):
             return None
-        return self._struct(value.row, wanted, parse.timeZoneId())
+        struct = self._struct(value.row, wanted, parse.timeZoneId())
+        self._parsed_some |= struct is not None
+        return struct
 
     def _struct(self, row: JavaObject, wanted: JavaObject, zone: JavaObject) -> JavaObject | None:
         names, given = field_names(wanted), field_names(row.dataType())
