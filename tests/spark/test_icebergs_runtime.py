@@ -78,6 +78,18 @@ checked.writeStream.foreachBatch(merge).start().awaitTermination()
 checked.writeStream.foreachBatch(lambda rows, number: rows.writeTo("lake.default.copies").append()).start().awaitTermination()
 """,
 }
+AS_NOW = "reads lake.default.merged through Spark's own catalog, as it is now"
+REFUSED = {
+    "in an expression": """
+named.where("user in (select user from lake.default.merged)").select("id", "user", "at").writeStream.toTable("lake.default.copies")
+""",
+    "in an expression of a function": """
+def keep(rows, number):
+    rows.where("user in (select user from lake.default.merged)").writeTo("lake.default.copies").append()
+checked.writeStream.foreachBatch(keep).start().awaitTermination()
+""",
+}
+"""Programs that read a listed table where its name is not seen."""
 SAME_ROWS = """
 for name, snapshot in SNAPSHOTS.items():
     theirs = spark.sql(f"select * from lake.default.{name} version as of {snapshot}")
@@ -157,13 +169,18 @@ def test_programs_read_and_write_as_in_production(tmp_path: Path, lake: Catalog)
         return made
 
     ways = [(name, "Auto") for name in PROGRAMS] + [("written as a stream", "Streaming")]
+    ways += [(name, "Auto") for name in REFUSED]
     runs = {
-        (name, how): settings(number, PROGRAMS[name], execution=how)
+        (name, how): settings(number, (PROGRAMS | REFUSED)[name], execution=how)
         for number, (name, how) in enumerate(ways)
     }
-    outcomes = zip(runs, run_applications(tmp_path, list(runs.values())), strict=True)
-    assert {run: outcome for run, outcome in outcomes if outcome[0] != "Finished"} == {}
-    for (name, how), made in runs.items():
+    outcomes = dict(zip(runs, run_applications(tmp_path, list(runs.values())), strict=True))
+    for name in REFUSED:
+        phase, reason, message = outcomes.pop((name, "Auto"))
+        assert (phase, reason, AS_NOW in message) == ("Failed", "UnsupportedProgram", True), message
+    assert {run: outcome for run, outcome in outcomes.items() if outcome[0] != "Finished"} == {}
+    for name, how in outcomes:
+        made = runs[name, how]
         rows = history.result(made.backfill, "copies")
         ids = Counter(row["id"] for row in rows)
         assert ids == Counter(range(STEPS * ROWS_PER_STEP)), (name, how)

@@ -3,12 +3,13 @@ its sources and columns, and the delays of its watermarks.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
 from backfill.api.errors import Problem, UnsupportedProgram
+from backfill.planning.plan import StaticInput
 from backfill.runtime.catalyst import (
     Catalyst,
     analyzed,
@@ -93,6 +94,33 @@ def sources_read(frame: DataFrame) -> set[str]:
     if others:
         raise UnsupportedProgram(others)
     return names
+
+
+def check_static_tables(frame: DataFrame, tables: Iterable[StaticInput]) -> None:
+    """Checks that a DataFrame reads the static tables of the plan in its snapshots.
+
+    Raises:
+        UnsupportedProgram: it reads one as it is now, through Spark's own catalog.
+    """
+    known = {each.table_uuid: each for each in tables}
+    for node in nodes_of(analyzed(frame)) if known else ():
+        if kind_of(node) != "DataSourceV2Relation" or kind_of(node.table()) != "SparkTable":
+            continue
+        table, read = node.table().table(), node.table().snapshotId()
+        static = known.get(str(table.uuid()))
+        if static is None or node.table().branch() is not None or read == static.snapshot_id:
+            continue
+        # None until Spark 4.1; any other snapshot is one that the program chooses
+        if read is None or read == table.currentSnapshot().snapshotId():
+            problem = Problem(
+                "spec.staticTables",
+                f"the application reads {static.table} through Spark's own catalog, as it is now"
+                " and not in the snapshot of the plan, because its name is in a view, a function or"
+                " an expression",
+                "read it with spark.table or in the text of spark.sql; or remove it from"
+                " spec.staticTables, to read it as it is when the attempt starts",
+            )
+            raise UnsupportedProgram(problem)
 
 
 def drops_within_watermark(frame: DataFrame) -> bool:

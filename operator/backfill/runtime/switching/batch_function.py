@@ -27,6 +27,7 @@ from backfill.outputs.staging import Holds, StagedBatch, lost
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE
 from backfill.runtime.batch.span_writing import write
 from backfill.runtime.catalyst import analyzed, columns_with_values, kind_of, nodes_of
+from backfill.runtime.queries.logical_plan import check_static_tables
 from backfill.runtime.queries.run_state import OutputWrites, Run
 from backfill.runtime.queries.step_gate import StepGate
 from backfill.runtime.session_conf import session_zone
@@ -373,17 +374,22 @@ class BatchFunction:
         self._commit(number, files)
 
     def compare(self, frame: DataFrame, batch: DataFrame, destination: WriteTarget) -> None:
-        """Checks what it decodes of a batch for the first rows that it writes to a place.
+        """Checks what it decodes of a batch, and which static tables it reads, for the first rows
+        that it writes to a place.
 
         Raises:
-            UnsupportedProgram: it decodes fields that the records do not have.
+            UnsupportedProgram: it decodes fields that the records do not have, or reads a static
+                table as it is now.
         """
-        if self._records and destination.place not in self._compared:
+        if destination.place in self._compared:
+            return
+        check_static_tables(frame, self.run.tracker.header.inputs.static_tables)
+        if self._records:
             found = check_decoded_in_function(
                 frame, rows_of(batch), self._records, self.run.settings
             )
             self.run.tracker.warn(self.query, found)
-            self._compared.add(destination.place)
+        self._compared.add(destination.place)
 
     def lose(self, error: ResultLost) -> ResultLost:
         """Ends the run because the staged result lacks rows, and with it every later attempt.

@@ -28,6 +28,7 @@ from backfill.runtime.hand_off.repeated_records import sources_read_twice
 from backfill.runtime.queries.clock_dependence import comparison_with_clock
 from backfill.runtime.queries.earlier_attempts import checkpoint_of, committed_steps
 from backfill.runtime.queries.logical_plan import (
+    check_static_tables,
     columns_used,
     keeps_state_in_one_partition,
     sources_read,
@@ -511,6 +512,7 @@ class SwitchedWriter(ReplacedWriter):
 
         Only queries that are not run may read a topic without a source.
         """
+        check_static_tables(self._df, self._run.tracker.header.inputs.static_tables)
         try:
             return sources_read(self._df)
         except UnsupportedProgram as error:
