@@ -45,7 +45,9 @@ class Query:
 
     def __init__(self, checkpoints: Path, monkeypatch: pytest.MonkeyPatch):
         given: dict[str, Any] = {"checkpoints": str(checkpoints), "outputs": ()}
-        self.run = Run(RuntimeSettings.model_construct(**given), SimpleNamespace(before=()))  # type: ignore[arg-type]
+        header = SimpleNamespace(inputs=SimpleNamespace(static_tables=()))
+        tracker: Any = SimpleNamespace(before=(), header=header)
+        self.run = Run(RuntimeSettings.model_construct(**given), tracker)
         self.branch = Branch()
         self.does: Callable[[int], None] = lambda number: None
         self.function = BatchFunction(
