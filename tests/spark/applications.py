@@ -149,7 +149,7 @@ assert spark.sql("select * from default.${table}").count() == 3
 spark.sql("create or replace temp view named as with u as (select * from `lake`.Default.users) select user as who from u where name is not null")
 rows = spark.sql(
     "select e.id, lake.default.users.user, /* users */ e.at from events e join lake.default.users on e.user = lake.default.users.user"
-    " join named on who = e.user where exists (select 1 from {some} s where s.user = e.user)"
+    " join named on who = e.user where e.user in (select s.user from {some} s)"
     " and (select count(*) from default.users) = 3 and :text <> 'default.users'",
     {"text": "lake.default.users.user"}, some=spark.table("default.users"),
 )
