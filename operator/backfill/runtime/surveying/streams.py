@@ -28,9 +28,13 @@ class FoundInputs:
         """Its streams by name, without how it decodes them."""
         self.static_tables: dict[str, None] = {}
 
+    def name_of(self, written: str) -> str | None:
+        """The full name of a table, which is not opened; None if no catalog has it."""
+        return self._tables.find(written)
+
     def schema(self, written: str) -> tuple[str, StructType] | None:
         """The full name of a table and its columns in Spark; None if no catalog has it."""
-        name = self._tables.find(written)
+        name = self.name_of(written)
         if name is None:
             return None
         return name, with_moments(spark_schema(self._tables.load(name).schema(), name))
@@ -88,8 +92,7 @@ class SurveyedTables:
 
     def name_of(self, written: str) -> str | None:
         """The full name of a table in a catalog; None if there is none."""
-        found = self._found.schema(written)
-        return None if found is None else found[0]
+        return self._found.name_of(written)
 
     def frame(self, spark: SparkSession, written: str) -> DataFrame | None:
         """An empty table with the columns of the one in a catalog; None if there is none."""

@@ -231,7 +231,7 @@ def _effect(spark: SparkSession, plan: JavaObject) -> str | None:
 
 
 def _writes(spark: SparkSession, node: JavaObject) -> str | None:
-    kind = kind_of(node).removesuffix("$")
+    kind = kind_of(node)
     if kind == _BY_NAME:  # what it does is the same with any name
         return _effect(spark, with_name(spark, node, "any"))
     if kind in _NO_COMMANDS:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -113,8 +113,8 @@ def with_views(
     Raises:
         ParseException: the parser cannot read it, as with parameters in some places.
     """
-    plan = parsed(spark, text)
-    tables = {each.place.start: each for each in _tables_read(text, plan, spark, values)}
+    nodes = list(_with_kind_above(parsed(spark, text)))
+    tables = {each.place.start: each for each in _tables_read(text, nodes, spark, values)}
     found = {start: view(each.parts) for start, each in tables.items()}
     full = {start: name for start, name in found.items() if name is not None}
     if not full:
@@ -134,22 +134,21 @@ def with_views(
             aliases[name] = quoted(table.parts[-1]) if alone else as_view
             as_view = f"{as_view} AS {aliases[name]}"
         new[start] = table.place, as_view
-    for changed in _changed(plan):  # whose columns have its name
+    for changed in _changed(nodes):  # whose columns have its name
         aliases = {name: alias for name, alias in aliases.items() if name[-1] != changed[-1]}
     if any(f".{_plain(name[-1])}." in _plain(text) for name in aliases):
-        new |= {place.start: (place, column) for place, column in _columns(text, plan, aliases)}
+        new |= {place.start: (place, column) for place, column in _columns(text, nodes, aliases)}
     for place, words in (new[start] for start in sorted(new, reverse=True)):
         text = text[: place.start] + words + text[place.stop :]
     return text
 
 
 def _tables_read(
-    text: str, plan: JavaObject, spark: SparkSession, values: Any
+    text: str, nodes: Sequence[tuple[JavaObject, str]], spark: SparkSession, values: Any
 ) -> Iterator[TableName]:
     """The tables by whose names a parsed plan reads rows, but for those of which it chooses a
     snapshot or an option, and those that it defines itself. The same place may come twice.
     """
-    nodes = list(_with_kind_above(plan))
     own = {
         str(each._1()).lower()
         for node, _ in nodes
@@ -183,12 +182,12 @@ def _parts(node: JavaObject, spark: SparkSession, values: Any) -> tuple[str, ...
 
 
 def _columns(
-    text: str, plan: JavaObject, aliases: Mapping[tuple[str, ...], str]
+    text: str, nodes: Sequence[tuple[JavaObject, str]], aliases: Mapping[tuple[str, ...], str]
 ) -> Iterator[tuple[slice, str]]:
     """The columns, and all columns of a table (``t.*``), that are written with more than the last
     part of a table's name, where they are and with its alias.
     """
-    for node, _ in _with_kind_above(plan):
+    for node, _ in nodes:
         pending = elements(node.expressions())
         while pending:
             each = pending.pop()
@@ -232,9 +231,9 @@ def _with_kind_above(plan: JavaObject) -> Iterator[tuple[JavaObject, str]]:
         pending += [(each, kind) for each in below + elements(node.innerChildren())]
 
 
-def _changed(plan: JavaObject) -> Iterator[tuple[str, ...]]:
+def _changed(nodes: Sequence[tuple[JavaObject, str]]) -> Iterator[tuple[str, ...]]:
     """The tables that the statements in a parsed plan change, and give no other name."""
-    for node, _ in _with_kind_above(plan):
+    for node, _ in nodes:
         if kind_of(node) in _WRITTEN:
             table = children_of(node)[0]
             if kind_of(table) == "UnresolvedRelation":
