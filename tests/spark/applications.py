@@ -139,6 +139,16 @@ rows = spark.sql("select e.* from events e left join users u on e.user = u.user 
 rows.writeStream.queryName("copies").start().awaitTermination()
 """
     ),
+    "a join of streams, with what a static table has of it": (
+        """
+spark = SparkSession.builder.getOrCreate()
+left = kafka(spark).withWatermark("at", "1 minute")
+right = kafka(spark).select(F.col("id").alias("other"), F.col("at").alias("then")).withWatermark("then", "1 minute")
+rows = left.join(right, F.expr("id = other and then between at and at + interval 1 minute"))
+named = rows.join(spark.table("default.users"), "user", "left")
+named.select("id", "user", "at").writeStream.queryName("copies").start().awaitTermination()
+"""
+    ),
     "static tables in SQL": (
         """
 spark = SparkSession.builder.getOrCreate()

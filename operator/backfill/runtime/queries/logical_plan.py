@@ -70,7 +70,7 @@ STATE_OF_ONE_CHILD = frozenset(
 """Nodes over one stream that keep rows to compare them with others."""
 
 _AT_ONCE = {"Cross", "Inner", "LeftSemi"}
-"""Joins whose results no further row can change."""
+"""Joins of streams whose results no further row can change."""
 
 
 def sources_read(frame: DataFrame) -> set[str]:
@@ -143,7 +143,11 @@ def gives_at_once(plan: JavaObject) -> bool:
         and (
             kind_of(node) in {"Aggregate", "Distinct"}
             or "WithState" in kind_of(node)
-            or (kind_of(node) == "Join" and node.joinType().toString() not in _AT_ONCE)
+            or (
+                kind_of(node) == "Join"
+                and all(side.isStreaming() for side in children_of(node))
+                and node.joinType().toString() not in _AT_ONCE
+            )
         )
         for node in nodes_of(plan)
     )
