@@ -1,30 +1,68 @@
 #!/bin/sh
-# Writes spark-images/requirements-*.txt: every library of the images with the hashes of its files, by constraints.txt.
-# pip then installs nothing else, whatever an index answers. Needs the network; run it when constraints.txt has changed.
+# Writes spark-images/requirements-*.txt and spark-images/*/requirements.txt: every library of the images with the hashes of its files,
+# by constraints.txt. pip then installs nothing else, whatever an index answers. Needs the network; run it when constraints have changed.
 set -eu
 cd "$(dirname "$0")/.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "${PYTHON:-python3}" -m venv "$folder/venv"
 "$folder/venv/bin/pip" install -q --disable-pip-version-check pip-tools==7.6.2
-for extra in operator spark; do
-    "$folder/venv/bin/python" - "$extra" > "$folder/$extra.in" <<'PYTHON'
+heading="# Made by scripts/image-requirements.sh from pyproject.toml and constraints."
+# What differs between images for versions of Spark.
+of_spark="pyspark|py4j|pyarrow"
+
+# compiled EXTRA CONSTRAINTS: prints what an extra needs, with hashes.
+compiled() {
+    "$folder/venv/bin/python" - "$1" > "$folder/$1.in" <<'PYTHON'
 import sys, tomllib
 
 with open("pyproject.toml", "rb") as file:
     project = tomllib.load(file)["project"]
 extras = project["optional-dependencies"]
-print(*project["dependencies"], *extras["tables"], sep="\n")
-print(*(library for library in extras[sys.argv[1]] if not library.startswith(project["name"])), sep="\n")
+
+
+def libraries(extra):
+    for each in extras[extra]:
+        if each.startswith(project["name"]):
+            yield from libraries(each.split("[")[1].rstrip("]"))
+        else:
+            yield each
+
+
+print(*project["dependencies"], *libraries(sys.argv[1]), sep="\n")
 PYTHON
-    cat spark-images/catalogs.txt >> "$folder/$extra.in"
+    cat spark-images/catalogs.txt >> "$folder/$1.in"
+    pinned "$folder/$1.in" -c "$2"
+}
+
+# pinned FILE [OPTION...]: prints what a file asks for, with hashes.
+pinned() {
+    file=$1
+    shift
     "$folder/venv/bin/pip-compile" -q --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
-        --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
-        -c constraints.txt -o "$folder/$extra.txt" "$folder/$extra.in"
-    { echo "# Made by scripts/image-requirements.sh from pyproject.toml and constraints.txt."; sed '/^$/d' "$folder/$extra.txt"; } \
-        > "spark-images/requirements-$extra.txt"
+        --no-emit-index-url --no-emit-find-links --no-emit-trusted-host "$@" -o "$file.pinned" "$file"
+    sed '/^$/d; /^#/d' "$file.pinned"
+    rm "$file.pinned"
+}
+
+# of NAMES FILE: prints these libraries of a file with hashes; others NAMES FILE: prints all but these.
+of() { awk -v "names=^($1)==" '/^[^ ]/ {shown = $0 ~ names} shown' "$2"; }
+others() { awk -v "names=^($1)==" '/^[^ ]/ {shown = $0 !~ names} shown' "$2"; }
+
+{ echo "$heading"; compiled operator constraints.txt; } > spark-images/requirements-operator.txt
+for own in spark-images/[0-9]*; do
+    spark=${own#spark-images/}
+    constraints=constraints.txt
+    if [ -e "$own/constraints.txt" ]; then
+        constraints=$folder/constraints-$spark.txt
+        sh scripts/constraints.sh "$spark" > "$constraints"
+    fi
+    compiled spark "$constraints" > "$folder/$spark.txt"
+    { echo "$heading"; of "$of_spark" "$folder/$spark.txt"; } > "$own/requirements.txt"
+    { echo "$heading"; others "$of_spark" "$folder/$spark.txt"; } > "$folder/others-$spark.txt"
+    # All else is the same for every version, or has to be listed above.
+    cmp "$folder/others-$spark.txt" "${first:=$folder/others-$spark.txt}"
 done
+cp "$first" spark-images/requirements-spark.txt
 echo "setuptools==80.9.0" > "$folder/build-tools.in"
-"$folder/venv/bin/pip-compile" -q --generate-hashes --allow-unsafe --no-header --no-annotate --no-emit-index-url \
-    --no-emit-find-links --no-emit-trusted-host -o "$folder/build-tools.txt" "$folder/build-tools.in"
-sed '/^$/d; /^#/d' "$folder/build-tools.txt" > spark-images/build-tools.txt
+pinned "$folder/build-tools.in" > spark-images/build-tools.txt

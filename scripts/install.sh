@@ -4,15 +4,13 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-case "${SPARK:-}" in
-    "") pins= ;;  # those of constraints.txt
-    4.2) pins="pyspark==4.2.1" ;;
-    4.1) pins="pyspark==4.1.4" ;;
-    4.0) pins="pyspark==4.0.5" ;;
-    3.5) pins="pyspark==3.5.9 py4j==0.10.9.7 pyarrow==20.0.0" ;;  # its applyInPandasWithState fails with PyArrow 26
-    *) echo "SPARK is $SPARK: set it to 3.5, 4.0, 4.1 or 4.2, or omit it for the newest" >&2; exit 1 ;;
-esac
-venv=.venv${SPARK:+-$SPARK}
+spark=${SPARK:-}
+pins=${spark:+spark-images/$spark/constraints.txt}
+if [ -n "$spark" ] && [ ! -e "$pins" ]; then
+    echo "SPARK is $spark: set it to 3.5, 4.0, 4.1 or 4.2, or omit it for the newest" >&2
+    exit 1
+fi
+venv=.venv${spark:+-$spark}
 
 find_python() {
     for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11; do
@@ -48,8 +46,8 @@ fi
 
 python=$(find_python)
 wanted=$("$python" -c 'import hashlib, pathlib, sys
-text = sys.version.encode() + b"".join(pathlib.Path(name).read_bytes() for name in ("pyproject.toml", "constraints.txt", "scripts/install.sh"))
-print(hashlib.sha256(text + str(pathlib.Path.cwd()).encode()).hexdigest())')
+text = sys.version.encode() + b"".join(pathlib.Path(name).read_bytes() for name in ["pyproject.toml", "constraints.txt", "scripts/install.sh", *sys.argv[1:]])
+print(hashlib.sha256(text + str(pathlib.Path.cwd()).encode()).hexdigest())' ${pins:+"$pins"})
 [ "$(cat "$venv/installed" 2>/dev/null)" = "$wanted" ] && exit 0
 
 echo "Making the virtual environment in $venv (about two minutes)"
@@ -63,10 +61,9 @@ if ! "$python" -m venv "$venv" 2>/dev/null; then
     }
 fi
 constraints=constraints.txt
-if [ -n "$pins" ]; then
+if [ -n "$spark" ]; then
     constraints=$venv/constraints.txt
-    names=$(for pin in $pins; do printf '%s|' "${pin%%=*}"; done)
-    { grep -v -E "^(${names%|})==" constraints.txt; printf '%s\n' $pins; } > "$constraints"
+    sh scripts/constraints.sh "$spark" > "$constraints"
 fi
 "$venv/bin/python" -m pip install -q --disable-pip-version-check -c "$constraints" -e '.[spark,operator,cli,dev]'
 "$venv/bin/python" spark-images/compile_archives.py "$venv"/lib/python3*/site-packages/pyspark/python/lib

@@ -1,13 +1,12 @@
 #!/bin/sh
 # Gets what tests of object stores and SQL catalogs need, once for each machine: an S3-compatible server (built with Go, three
 # minutes), Spark's jars for S3 (from Maven Central, with their checksums) and PostgreSQL. Prints their directories, a line each.
-# --gateway: the object store's server only.
+# --gateway: the object store's server only. Another argument is a version of Spark.
 set -eu
 cd "$(dirname "$0")/.."
 version=v1.8.0
 own=${XDG_CACHE_HOME:-$HOME/.cache}/backfill-operator
 gateway=$own/versitygw-$version
-jars=$own/jars-$(sha256sum spark-images/jars/jars.sha256 | cut -c 1-12)
 
 postgresql() {
     for found in "$(command -v initdb || true)" /usr/lib/postgresql/*/bin/initdb; do
@@ -34,13 +33,7 @@ if [ "${1:-}" = --gateway ]; then
     echo "$gateway"
     exit 0
 fi
-if [ ! -d "$jars" ]; then
-    need mvn
-    rm -rf "$jars.part"
-    nice -n 10 mvn -q -B -f spark-images/jars/pom.xml dependency:copy-dependencies "-DoutputDirectory=$jars.part" >&2
-    (cd "$jars.part" && sha256sum --quiet -c "$OLDPWD/spark-images/jars/jars.sha256") >&2
-    mv "$jars.part" "$jars"
-fi
+jars=$(sh scripts/spark-jars.sh "$@")
 if ! postgresql >/dev/null && [ -n "${CI:-}" ] && [ "$(id -u)" = 0 ]; then
     apt-get update -q >&2 && apt-get install -y -q --no-install-recommends postgresql >&2
 fi

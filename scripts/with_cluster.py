@@ -158,8 +158,8 @@ def kind_cluster(engine: str) -> Iterator[tuple[str, Path]]:
 def load_images(engine: str, cluster: str) -> None:
     """Builds the images and gives them to the nodes: no registry is needed."""
     gateway = printed("object-store.sh", "--gateway")
-    base = os.environ.get("BASE_IMAGE")
-    options = ["--build-arg", f"BASE_IMAGE={base}"] if base else []
+    given = {"BASE_IMAGE": os.environ.get("BASE_IMAGE"), "SPARK_VERSION": os.environ.get("SPARK")}
+    options = [f"--build-arg={name}={value}" for name, value in given.items() if value]
     for image, file, context in (
         (OPERATOR, ROOT / "operator" / "Dockerfile", ROOT),
         (SPARK, ROOT / "spark-images" / "Dockerfile", ROOT),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import missing
+from installed_spark import INSTALLED
 from local_ports import free_port, listens
 from repository import ROOT
 from waiting import eventually
@@ -37,7 +38,7 @@ class Programs:
 
 def find_programs() -> Programs:
     """Gets what is missing, or skips the test where that is not possible; with CI set it fails."""
-    found = subprocess.run(["sh", SCRIPT], capture_output=True, text=True, check=False)
+    found = subprocess.run(["sh", SCRIPT, INSTALLED], capture_output=True, text=True, check=False)
     if found.returncode != 0:
         missing.skip(found.stderr.strip()[-1000:])
     return Programs(*(Path(line) for line in found.stdout.splitlines()))

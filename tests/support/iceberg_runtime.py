@@ -7,6 +7,7 @@ import pytest
 
 import missing
 from backfill.runtime.spark_versions import SPARK
+from installed_spark import INSTALLED
 from repository import ROOT
 
 _HERE = ROOT / "tests" / "support" / "iceberg"
@@ -18,12 +19,11 @@ def find_runtime() -> str:
     """Iceberg's runtime and the driver of a catalog in SQLite, as Spark takes jars. Skips the test
     where Iceberg has no release for this Spark, or none can be had; with CI set the latter fails.
     """
-    spark = ".".join(map(str, SPARK))
     if SPARK not in _RELEASES:
-        pytest.skip(f"Iceberg has no runtime for Spark {spark}")
+        pytest.skip(f"Iceberg has no runtime for Spark {INSTALLED}")
     scala, release = _RELEASES[SPARK]
-    sums = _HERE / f"jars-{spark}.sha256"
-    options = (f"-Dspark={spark}_{scala}", f"-Diceberg={release}")
+    sums = _HERE / f"jars-{INSTALLED}.sha256"
+    options = (f"-Dspark={INSTALLED}_{scala}", f"-Diceberg={release}")
     command = ["sh", ROOT / "scripts" / "jars.sh", _HERE / "pom.xml", sums, "iceberg", *options]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     if found.returncode != 0:

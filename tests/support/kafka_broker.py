@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import missing
+from installed_spark import INSTALLED
 from local_ports import free_port, listens
 from repository import ROOT
 from small_java import QUICK
@@ -32,7 +33,7 @@ class Jars:
 
 def find_jars() -> Jars:
     """Gets what is missing, or skips the test where that is not possible; with CI set it fails."""
-    found = subprocess.run(["sh", _SCRIPT], capture_output=True, text=True, check=False)
+    found = subprocess.run(["sh", _SCRIPT, INSTALLED], capture_output=True, text=True, check=False)
     if found.returncode != 0:
         missing.skip(found.stderr.strip()[-1000:])
     return Jars(*(Path(line) for line in found.stdout.splitlines()))

@@ -2,6 +2,7 @@
 
 import operator
 import re
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -54,21 +55,47 @@ def test_docstrings_refer_to_modules_that_exist() -> None:
     assert [(here, there) for here, there in sorted(referred) if there not in modules] == []
 
 
-@pytest.mark.parametrize("extra", ["operator", "spark"])
-def test_the_images_have_the_libraries_that_everything_was_tested_with(extra: str) -> None:
-    pinned = set((ROOT / "constraints.txt").read_text().splitlines())
-    listed = (ROOT / "spark-images" / f"requirements-{extra}.txt").read_text()
-    installed = set(re.findall(r"^[\w.-]+==\S+", listed, flags=re.MULTILINE))
-    own = set((ROOT / "spark-images" / "catalogs.txt").read_text().splitlines())
-    assert {_normal(each) for each in installed} <= {_normal(each) for each in pinned | own}
+_IMAGES = ROOT / "spark-images"
+
+
+@pytest.mark.parametrize(
+    "listed",
+    sorted(str(path.relative_to(_IMAGES)) for path in _IMAGES.rglob("requirements*.txt")),
+)
+def test_the_images_have_the_libraries_that_everything_was_tested_with(listed: str) -> None:
+    spark = Path(listed).parent.name
+    with_spark = ["sh", ROOT / "scripts" / "constraints.sh", spark]
+    pinned = (
+        subprocess.run(with_spark, capture_output=True, text=True, check=True).stdout
+        if (_IMAGES / spark / "constraints.txt").exists()
+        else (ROOT / "constraints.txt").read_text()
+    )
+    text = (_IMAGES / listed).read_text()
+    installed = re.findall(r"^[\w.-]+==\S+", text, flags=re.MULTILINE)
+    own = (_IMAGES / "catalogs.txt").read_text()
+    assert installed
+    assert {_normal(each) for each in installed} <= {
+        _normal(each) for each in (pinned + own).splitlines()
+    }
     assert (
         re.findall(
             r"^(?!#|[\w.-]+==\S+ \\$|    --hash=sha256:[0-9a-f]{64}( \\)?$).+$",
-            listed,
+            text,
             flags=re.MULTILINE,
         )
         == []
     )
+
+
+def test_images_can_be_made_for_each_spark_that_is_supported() -> None:
+    lines = {path.parent.name for path in _IMAGES.glob("*/jars.sha256")}
+    assert lines == {path.parent.name for path in _IMAGES.glob("*/requirements.txt")}
+    profiles = re.findall(
+        r"<name>spark</name><value>(\S+)</value>", (_IMAGES / "pom.xml").read_text()
+    )
+    assert lines == set(profiles)
+    limits = (ROOT / "docs" / "limits.md").read_text()
+    assert lines == set(re.findall(r"^\| (\d\.\d) \|", limits, flags=re.MULTILINE))
 
 
 def _normal(requirement: str) -> str:
