@@ -18,9 +18,21 @@ def java_classes(spark: SparkSession | type[SparkContext]) -> Any:
     return _in(spark._jvm)
 
 
+def find_once_in_pyspark(spark: SparkSession) -> None:
+    """Lets PySpark itself find classes once that it needs several times to tell of a query's
+    progress, or of an error: the end of a Java iterator is one.
+    """
+    _in(spark._jvm)
+
+
 @lru_cache(maxsize=1)
 def _in(jvm: Any) -> Any:
-    return _Package(jvm, "")
+    classes = _Package(jvm, "")
+    jvm.py4j = classes.py4j
+    progress = classes.org.apache.spark.sql.api.python.PythonSQLUtils
+    if isinstance(progress, JavaClass):
+        jvm.PythonSQLUtils = progress
+    return classes
 
 
 class _Package:

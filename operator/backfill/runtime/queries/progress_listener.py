@@ -20,6 +20,7 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQueryManager
 
 from backfill.api.quantities import to_us
+from backfill.runtime.java_classes import find_once_in_pyspark
 from backfill.runtime.queries.tracker import ReportedBatch
 from backfill.runtime.source.source_frame import source_observed
 
@@ -37,6 +38,7 @@ class ListenedSessions:
         """Listens to the queries of a frame's session."""
         session = frame.sparkSession._jsparkSession
         if not any(session.equals(known) for known in self._sessions):
+            find_once_in_pyspark(frame.sparkSession)
             StreamingQueryManager(session.streams()).addListener(self._make_listener())
             self._sessions.append(session)
 
