@@ -449,10 +449,11 @@ for part in ("key", "value"):
 producer = jvm.org.apache.kafka.clients.producer.KafkaProducer(settings)
 producer.initTransactions()
 producer.beginTransaction()
+producer_record = jvm.org.apache.kafka.clients.producer.ProducerRecord
 for line in open(file):
     record = json.loads(line)
     key = None if record["key"] is None else str(record["key"])
-    producer.send(jvm.org.apache.kafka.clients.producer.ProducerRecord(
+    producer.send(producer_record(
         record["topic"], record["partition"], record.get("time"), key, record["value"]))
 producer.commitTransaction()
 producer.close()
