@@ -16,6 +16,7 @@ CORE := tests/spark/test_batch_against_streaming.py tests/spark/test_source.py t
 	tests/spark/test_batch_spark_compatibility.py tests/spark/test_tables_in_sql.py tests/spark/test_icebergs_runtime.py \
 	tests/unit/runtime/test_spark_members.py
 CLASSES := $(VENV)/spark-classes.jsa
+LOCAL_FILES := $(VENV)/local-files.jar
 
 .PHONY: help install demo test test-all test-hostile test-apiserver test-chart e2e lint lint-workflows format generate verify bench clean
 
@@ -29,16 +30,19 @@ demo: install ## Run a real backfill on real data, end to end (results in .demo/
 	@$(MAKE) -s $(CLASSES) || echo "It goes on without, which takes a few seconds more"
 	@$(PY) examples/demo/demo.py
 
-test: install $(CLASSES) ## Run the tests: units, Spark, and whole runs compared with an oracle (SPARK=3.5: those that every Spark must pass)
+test: install $(CLASSES) $(LOCAL_FILES) ## Run the tests: units, Spark, and whole runs compared with an oracle (SPARK=3.5: those that every Spark must pass)
 	@$(if $(SPARK),$(PY) -m mypy --config-file tests/other-spark.ini,:)
 	@$(PYTEST) -n 3 -m "not slow" $(if $(SPARK),$(CORE),$(TESTS))
 
-test-all: install $(CLASSES) ## Run those and the slow ones, which `make test` leaves out for the sake of time
+test-all: install $(CLASSES) $(LOCAL_FILES) ## Run those and the slow ones, which `make test` leaves out for the sake of time
 	@$(PYTEST) -n 2 $(TESTS)
 
 $(CLASSES): | install
 	@echo "Archiving Spark's classes, which its processes start with in half the time (half a minute, once)"
 	@PYTHONPATH=tests/support $(PY) tests/support/class_archive.py $@ >$@.log 2>&1 || { cat $@.log; exit 1; }
+
+$(LOCAL_FILES): tests/support/LocalFiles.java tests/support/local_files_jar.py | install
+	@$(PY) tests/support/local_files_jar.py $@ || echo "Without javac the tests go on, and take a little longer"
 
 test-hostile: install ## Play a hostile team: only the tests that attack the operator (all other targets run them as well)
 	@$(PYTEST) -n 2 -m hostile tests/unit

@@ -14,7 +14,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from iceberg_tables import configured_lake
-from small_java import quick_here
+from small_java import LOCAL_FILES, quick_here
 
 # Whether a change may land must not depend on luck; new examples are looked for everywhere else.
 # How long an example takes says how busy the machine is.
@@ -23,6 +23,8 @@ settings.load_profile("examples")
 
 # Java of the drivers that tests start, and of whatever submits them.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", quick_here())
+if LOCAL_FILES.exists():
+    os.environ.setdefault("SPARK_DIST_CLASSPATH", str(LOCAL_FILES))
 
 
 @event.listens_for(Engine, "connect")

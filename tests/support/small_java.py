@@ -16,6 +16,8 @@ ON_A_FEW_ROWS = PLANNED_NOT_COMPILED | {
 """For drivers on this machine."""
 _ARCHIVE = Path(sys.prefix, "spark-classes.jsa")
 """Made by ``class_archive.py``, for ``make test``."""
+LOCAL_FILES = Path(sys.prefix, "local-files.jar")
+"""Made by ``local_files_jar.py``, for ``make test``."""
 
 
 def quick_here() -> str:
