@@ -13,6 +13,10 @@ from pyspark import SparkContext
 from backfill.planning.workspace import Workspace
 
 _PROVIDERS = "org.apache.hadoop.fs.s3a."
+_KEEP_DIRECTORIES = ("directory.marker.retention", "keep")
+"""As Hadoop does from 3.4 on. The S3A of Spark 3.5 would delete all directories above each file it
+writes, and in a store that has real directories it would try that for three minutes.
+"""
 
 
 def open_for_spark(context: SparkContext, workspace: Workspace) -> None:
@@ -26,7 +30,8 @@ def open_for_spark(context: SparkContext, workspace: Workspace) -> None:
     from backfill.iceberg.object_stores import store_properties
 
     hadoop = context._jsc.hadoopConfiguration()
-    for name, value in s3a_options(store_properties(workspace.catalog)):
+    options = s3a_options(store_properties(workspace.catalog))
+    for name, value in (*options, _KEEP_DIRECTORIES):
         hadoop.set(f"fs.s3a.bucket.{place.netloc}.{name}", value)
 
 
