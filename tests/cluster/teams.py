@@ -9,6 +9,7 @@ from live_cluster import Cluster
 from rest import BACKFILLS, Manifest
 from storage import Storage
 
+from installed_spark import INSTALLED
 from small_java import PLANNED_NOT_COMPILED, QUICK
 
 ACCOUNT = "spark"
@@ -178,7 +179,7 @@ def production(storage: Storage) -> Manifest:
         "spec": {
             "type": "Python",
             "mode": "cluster",
-            "sparkVersion": "4.3.0",
+            "sparkVersion": f"{INSTALLED}.0",
             "image": SPARK,
             "imagePullPolicy": "IfNotPresent",
             "mainApplicationFile": "local:///opt/application/main.py",

@@ -25,6 +25,7 @@ from stores import Stores
 from teams import CATALOG_SECRET, Team, production
 
 from backfill.controller.children.manifest_merge import merged
+from backfill.runtime.spark_versions import NO_STATE_READER
 from kafka import Broker, Client
 from repository import ROOT
 
@@ -140,6 +141,7 @@ def broker(cluster: Cluster, directory: Path) -> Iterator[Broker]:
         made.remove()
 
 
+@pytest.mark.skipif(bool(NO_STATE_READER), reason="transformWithState came with Spark 4.0")
 def test_the_example_gives_every_row_of_history_and_of_live_traffic_once(
     stores: Stores,
     broker: Broker,
