@@ -23,6 +23,7 @@ from backfill.planning.splits import (
     StepPieces,
     Steps,
     build_splits,
+    in_order,
     place,
     share_between_tasks,
     without_empty_steps,
@@ -59,6 +60,7 @@ def lay_out(read: ReadSources, inputs: PlanInputs) -> tuple[PlanHeader, pa.Table
     parts, steps, used = without_empty_steps(parts, steps)
     parts, share = share_between_tasks(parts, opener, inputs.parallelism)
     totals = _totals(parts, len(steps.starts), read, rows)
+    parts = in_order(parts, read.files)
     splits = build_splits(parts, share, steps, span, read.files)
     if strict is not None:
         splits = with_offsets(splits, strict, read.files, used)
