@@ -4,7 +4,9 @@ The size of pods, the image and the service account are Spark properties there, 
 of a pod is in its template.
 """
 
+import re
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from backfill.api.backfill import Backfill
@@ -72,6 +74,7 @@ _RUNNING = (
     "RunningWithBelowThresholdExecutors",
 )
 _RELEASED = ("ResourceReleased", "TerminatedWithoutReleaseResources")
+_NANOSECONDS = re.compile(r"(?<=\.\d{6})\d+")
 
 
 class Apache:
@@ -174,7 +177,7 @@ class Apache:
         current = status.get("currentState") or {}
         summary = current.get("currentStateSummary") or ""
         when = current.get("lastTransitionTime") or child["metadata"].get("creationTimestamp")
-        since = parse_time(when) if when else None
+        since = _time(when) if when else None
         if summary in _WAITING:
             return ChildState("Waiting", *_WAITING[summary], since=since)
         if summary in _RUNNING:
@@ -280,6 +283,11 @@ def _end(status: Manifest) -> Manifest:
         state for state in states if state.get("currentStateSummary") not in _RELEASED
     ]
     return ends[-1] if ends else {}
+
+
+def _time(value: str) -> datetime:
+    """A time of the status, which this Spark operator writes to the nanosecond."""
+    return parse_time(_NANOSECONDS.sub("", value))
 
 
 def _left_out(spec: Manifest) -> list[str]:

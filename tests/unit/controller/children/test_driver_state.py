@@ -1,5 +1,6 @@
 """What became of a driver, told from its pod and the Spark operator's words."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -176,6 +177,20 @@ def test_apaches_child_is_over_and_says_how(summary: str) -> None:
         status = {"currentState": current, "stateTransitionHistory": {"9": end, "10": released}}
         state = Apache().state({"metadata": {}, "status": status})
         assert (state.phase, state.reason, state.message) == ("Over", summary, "so")
+
+
+@pytest.mark.parametrize(
+    ("written", "microsecond"),
+    [
+        ("2026-11-28T12:56:48Z", 0),
+        ("2026-11-28T12:56:48.704Z", 704_000),
+        ("2026-11-28T12:56:48.704885277Z", 704_885),
+    ],
+)
+def test_apaches_times_have_as_many_digits_as_javas(written: str, microsecond: int) -> None:
+    current = {"currentStateSummary": "RunningHealthy", "lastTransitionTime": written}
+    state = Apache().state({"metadata": {}, "status": {"currentState": current}})
+    assert state.since == datetime(2026, 11, 28, 12, 56, 48, microsecond, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
