@@ -51,6 +51,10 @@ API_VERSION: Final = "spark.apache.org/v1"
 _REPLACED = ("driverArgs", "pyFiles", "suspend", "deploymentMode")
 _LEFT_OUT = ("driverServiceIngressList", "driverHttpRouteList", "driverGrpcRouteList")
 _TOLERATIONS_LEFT_OUT = ("restartConfig", "instanceConfig", "resourceRetainDurationMillis")
+_RUNNER = "org.apache.spark.deploy.PythonRunner"
+"""The class that runs a Python program. Without it, this Spark operator adds the program to
+``spark.submit.pyFiles``, as if it were a module that tasks import.
+"""
 _IMAGE = "spark.kubernetes.{}container.image"
 _PROPERTIES = {
     "memoryOverhead": "spark.{}.memoryOverhead",
@@ -124,6 +128,7 @@ class Apache:
         conf = self._conf(production, launch) | enforced
         _append(conf, "spark.submit.pyFiles", modules)
         spec |= {
+            "mainClass": _RUNNER,
             "pyFiles": LAUNCHER_URI,
             "deploymentMode": "ClusterMode",
             "sparkConf": conf,
@@ -159,7 +164,7 @@ class Apache:
         conf = of_another_application(old.get("sparkConf") or {})
         conf |= _override_conf(overrides) | _sizes(overrides) | overrides.spark_conf
         _append(conf, "spark.submit.pyFiles", modules)
-        spec |= {"pyFiles": LAUNCHER_URI, "sparkConf": conf}
+        spec |= {"mainClass": _RUNNER, "pyFiles": LAUNCHER_URI, "sparkConf": conf}
         return {
             "apiVersion": API_VERSION,
             "kind": "SparkApplication",

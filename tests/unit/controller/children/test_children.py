@@ -287,6 +287,14 @@ def test_several_files_of_apaches_are_the_program_and_its_modules() -> None:
     assert conf["spark.submit.pyFiles"] == "local:///opt/app/lib.zip"
 
 
+@pytest.mark.parametrize("given", [None, "org.apache.spark.deploy.PythonRunner"])
+def test_apaches_launcher_is_a_program_and_no_module(given: str | None) -> None:
+    # without a class, this Spark operator adds the program to spark.submit.pyFiles
+    spec = child(production(APACHE, mainClass=given))["spec"]
+    assert spec["mainClass"] == "org.apache.spark.deploy.PythonRunner"
+    assert "spark.submit.pyFiles" not in spec["sparkConf"]
+
+
 def test_an_image_as_a_property_is_how_apaches_are_given() -> None:
     over = {"sparkConf": {"spark.kubernetes.container.image": "registry.example/next:2"}}
     assert (

@@ -105,6 +105,7 @@ def test_a_program_in_an_object_store_is_fetched_by_the_live_driver() -> None:
     conf = live(of_apache)["spec"]["sparkConf"]
     assert "spark.files" not in conf
     assert conf["spark.submit.pyFiles"] == "s3a://programs/lib.zip"
+    assert live(of_apache)["spec"]["mainClass"] == "org.apache.spark.deploy.PythonRunner"
 
 
 def test_its_size_is_productions_unless_the_hand_off_says_otherwise() -> None:
