@@ -98,6 +98,14 @@ class Apache:
         spec = production.get("spec") or {}
         where = f"SparkApplication/{production['metadata']['name']}: spec"
         problems = program_problems(_files(spec)[0], f"{where}.pyFiles")
+        if spec.get("jars"):
+            problems.append(
+                Problem(
+                    f"{where}.jars",
+                    "is what this Spark operator runs, instead of the program in pyFiles",
+                    "name libraries in sparkConf[spark.jars]",
+                )
+            )
         problems += override_problems(backfill.spec.overrides.spark_conf, kubeflow=False)
         problems += _unknown_fields(backfill.spec.overrides, "spec.overrides")
         conf = (spec.get("sparkConf") or {}) | _override_conf(backfill.spec.overrides)

@@ -39,6 +39,12 @@ REFUSED: list[tuple[str, Manifest, dict[str, Any], str]] = [
         {},
         "spec.pyFiles: is missing",
     ),
+    (
+        "jars that would be run instead of the program",
+        production(APACHE, jars="local:///lib.jar"),
+        {},
+        "sparkConf[spark.jars]",
+    ),
     ("no image", production(KUBEFLOW, image=None, sparkConf=None), {}, "spec.image: is missing"),
     ("no image among properties", production(APACHE, sparkConf=None), {}, "set the image"),
     ("a master", KUBEFLOW, setting("spark.master"), "sparkConf[spark.master]"),
