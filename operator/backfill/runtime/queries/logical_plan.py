@@ -2,6 +2,7 @@
 its sources and columns, and the delays of its watermarks.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -25,6 +26,7 @@ from backfill.runtime.catalyst import (
 )
 from backfill.runtime.source.clock import is_clock, is_source, source_of
 from backfill.runtime.source.record_columns import RECORD_COLUMNS
+from backfill.runtime.spark_versions import SPARK
 
 _DELAY, _SESSION = "spark.watermarkDelayMs", "spark.sessionWindow"
 BY_REFERENCE = frozenset(
@@ -69,6 +71,14 @@ STATE_OF_ONE_CHILD = frozenset(
 )
 """Nodes over one stream that keep rows to compare them with others."""
 
+_RELATION = "RelationV2"
+"""What a plan's text says where it reads a table of a catalog."""
+_PRESENT = "main"
+"""The branch of Iceberg with a table's present rows."""
+_CHOICES = ("end-snapshot-id", "timestampAsOf", "versionAsOf")
+"""Options of a read that determine its rows, besides those that Iceberg makes a snapshot of."""
+_SELECTOR = re.compile(r"(at_timestamp|snapshot_id|tag)_")
+"""What Iceberg takes after a table's name, as in ``db.table.tag_old``."""
 _AT_ONCE = {"Cross", "Inner", "LeftSemi"}
 """Joins of streams whose results no further row can change."""
 
@@ -97,30 +107,50 @@ def sources_read(frame: DataFrame) -> set[str]:
 
 
 def check_static_tables(frame: DataFrame, tables: Iterable[StaticInput]) -> None:
-    """Checks that a DataFrame reads the static tables of the plan in its snapshots.
+    """Checks that Spark does not read static tables of the plan by itself, unless the program
+    chooses their rows. It would read the present ones, even where the snapshot is that of the plan:
+    from Spark 4.1 on, a DataFrame reads a newer one as soon as there is one.
 
     Raises:
-        UnsupportedProgram: it reads one as it is now, through Spark's own catalog.
+        UnsupportedProgram: it does.
     """
-    known = {each.table_uuid: each for each in tables}
-    for node in nodes_of(analyzed(frame)) if known else ():
+    by_identity = {key: each for each in tables for key in (each.table_uuid, each.table)}
+    # one call of the JVM for the text, for batches of functions which mostly read no such table
+    if not by_identity or _RELATION not in analyzed(frame).toString():
+        return
+    for node in nodes_of(analyzed(frame)):
         if kind_of(node) != "DataSourceV2Relation" or kind_of(node.table()) != "SparkTable":
             continue
-        table, read = node.table().table(), node.table().snapshotId()
-        static = known.get(str(table.uuid()))
-        if static is None or node.table().branch() is not None or read == static.snapshot_id:
-            continue
-        # None until Spark 4.1; any other snapshot is one that the program chooses
-        if read is None or read == table.currentSnapshot().snapshotId():
+        table = node.table().table()
+        # by its name, too, since a table that was dropped and created again has another UUID
+        static = by_identity.get(str(table.uuid())) or by_identity.get(str(table.name()))
+        if static is not None and not _chooses_rows(node):
             problem = Problem(
                 "spec.staticTables",
                 f"the application reads {static.table} through Spark's own catalog, as it is now"
                 " and not in the snapshot of the plan, because its name is in a view, a function or"
-                " an expression",
-                "read it with spark.table or in the text of spark.sql; or remove it from"
-                " spec.staticTables, to read it as it is when the attempt starts",
+                " an expression, or it is read with options",
+                "read it with spark.table or in the text of spark.sql, without options; or remove"
+                " it from spec.staticTables, to read it as it is when the attempt starts",
             )
             raise UnsupportedProgram(problem)
+
+
+def _chooses_rows(relation: JavaObject) -> bool:
+    """Whether a program names the snapshot that it reads of an Iceberg table, or a branch other
+    than the one with the present rows.
+    """
+    table, options = relation.table(), relation.options()
+    if table.branch() is not None:
+        return bool(table.branch() != _PRESENT)
+    if any(map(options.containsKey, _CHOICES)):
+        return True
+    if SPARK < (4, 1):
+        return table.snapshotId() is not None
+    # whose tables always have a snapshot
+    name = str(relation.identifier().get().name())
+    own = str(table.table().name()).endswith(name)  # as that of a table named tag_names
+    return relation.timeTravelSpec().isDefined() or bool(_SELECTOR.match(name) and not own)
 
 
 def drops_within_watermark(frame: DataFrame) -> bool:

@@ -374,16 +374,16 @@ class BatchFunction:
         self._commit(number, files)
 
     def compare(self, frame: DataFrame, batch: DataFrame, destination: WriteTarget) -> None:
-        """Checks what it decodes of a batch, and which static tables it reads, for the first rows
-        that it writes to a place.
+        """Checks which static tables it reads and, for the first rows that it writes to a place,
+        what it decodes of a batch.
 
         Raises:
             UnsupportedProgram: it decodes fields that the records do not have, or reads a static
                 table as it is now.
         """
+        check_static_tables(frame, self.run.tracker.header.inputs.static_tables)
         if destination.place in self._compared:
             return
-        check_static_tables(frame, self.run.tracker.header.inputs.static_tables)
         if self._records:
             found = check_decoded_in_function(
                 frame, rows_of(batch), self._records, self.run.settings
