@@ -117,6 +117,7 @@ SAME_ROWS = """
 for name, snapshot in SNAPSHOTS.items():
     theirs = spark.sql(f"select * from lake.default.{name} version as of {snapshot}")
     read = [spark.table(f"lake.default.{name}"), spark.sql(f"select * from lake.default.{name}")]
+    read.append(spark.read.option("split-size", 1000).table(f"lake.default.{name}"))
     read.append(spark.sql("select * from identifier(:table)", {"table": f"lake.default.{name}"}))
     spark.sql("use lake.default")
     read += [spark.table(name), spark.sql(f"select {name}.* from {name}")]

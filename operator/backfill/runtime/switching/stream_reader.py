@@ -42,6 +42,11 @@ RECORD_KINDS: dict[str, str | DataType] = {
 }
 """The columns of Spark's Kafka source, with their types."""
 
+_HOW = frozenset(
+    {"batch-size", "file-open-cost", "lookback", "path", "split-size", "vectorization-enabled"}
+)
+"""Options of a read that do not determine its rows."""
+
 
 def record_kinds(options: Mapping[str, str]) -> dict[str, str | DataType]:
     """The same for a reader with these options, whose names are in lower case."""
@@ -303,7 +308,7 @@ class SwitchedBatchReader(DataFrameReader):
 
     def _read(self, written: str, by_spark: Callable[[], DataFrame]) -> DataFrame:
         # a program that chooses a snapshot is not given another one
-        found = None if self._given.keys() - {"path"} else self._frame(written)
+        found = None if self._given.keys() - _HOW else self._frame(written)
         return self._static.by_spark(written, by_spark) if found is None else found
 
     def _frame(self, written: str) -> DataFrame | None:
