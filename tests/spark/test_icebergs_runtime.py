@@ -115,6 +115,7 @@ checked.writeStream.foreachBatch(keep).start().awaitTermination()
 """Programs that read a listed table where its name is not seen."""
 SAME_ROWS = """
 for name, snapshot in SNAPSHOTS.items():
+    assert spark.catalog.tableExists(f"default.{name}")
     theirs = spark.sql(f"select * from lake.default.{name} version as of {snapshot}")
     read = [spark.table(f"lake.default.{name}"), spark.sql(f"select * from lake.default.{name}")]
     read.append(spark.read.option("split-size", 1000).table(f"lake.default.{name}"))

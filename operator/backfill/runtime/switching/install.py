@@ -51,7 +51,7 @@ def install(
         read_stream=lambda spark: SwitchedReader(spark, run, frames),
         tables=static,
         write_stream=lambda frame: writer(frame, run, listeners.listen),
-        program=MainProgram(run),
+        program=MainProgram(run, static.names),
     )
     _replace(SparkSession, "sql", static.in_sql(SparkSession.sql))
 

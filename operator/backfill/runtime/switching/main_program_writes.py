@@ -3,7 +3,7 @@ main program fills at the start: it is refused, unless the Backfill allows it or
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from py4j.java_gateway import JavaObject
@@ -42,8 +42,10 @@ _log = logging.getLogger(__name__)
 class MainProgram:
     """A program, and what it may do besides its queries."""
 
-    def __init__(self, run: ProgramRun):
+    def __init__(self, run: ProgramRun, static: Callable[[], Iterable[str]] = tuple):
+        """``static`` gives the names of the static tables."""
         self._run = run
+        self._static = static
 
     def may(self, effect: Effect, what: str, place: str | None = None) -> bool:
         """Whether something may happen for real; False if it is left out.
@@ -77,6 +79,7 @@ class MainProgram:
         settings = self._run.settings
         yield from (source.table for source in settings.sources)
         yield from (output.table for output in settings.outputs)
+        yield from self._static()
 
     def _problem(self, effect: Effect, what: str, place: str | None) -> Problem:
         return Problem(

@@ -43,6 +43,10 @@ class StaticTables:
         self._lock = threading.Lock()
         self._files: dict[str, Any] = {}
 
+    def names(self) -> list[str]:
+        """Their full names."""
+        return [each.table for each in self._planned]
+
     def name_of(self, written: str) -> str | None:
         """The full name of a table by the application's name for it; None if Spark reads it."""
         try:
