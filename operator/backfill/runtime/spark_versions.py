@@ -41,6 +41,10 @@ MAPS_IN_ARROW: Final = frozenset({"MapInArrow", "PythonMapInArrow"})
 """Names of nodes that apply a function to Arrow batches. The latter is that of Spark before 4.0."""
 COUNTS_SAMPLES: Final = SPARK < (4, 3)
 """Whether what a query observes counts rows again that Spark reads to sample them for a range."""
+NAMES_SNAPSHOTS: Final = SPARK < (4, 1)
+"""Whether a table of Iceberg in a plan has a snapshot only if the program names one. From Spark 4.1
+on it always has one.
+"""
 FORKS_TASKS: Final = SPARK >= (4, 0)
 """Whether ``spark.python.daemon.module`` is given the module that its processes run."""
 STATEMENTS: Final = ("Command", "ParsedStatement") + (

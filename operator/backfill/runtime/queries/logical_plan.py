@@ -26,7 +26,7 @@ from backfill.runtime.catalyst import (
 )
 from backfill.runtime.source.clock import is_clock, is_source, source_of
 from backfill.runtime.source.record_columns import RECORD_COLUMNS
-from backfill.runtime.spark_versions import SPARK
+from backfill.runtime.spark_versions import NAMES_SNAPSHOTS
 
 _DELAY, _SESSION = "spark.watermarkDelayMs", "spark.sessionWindow"
 BY_REFERENCE = frozenset(
@@ -145,9 +145,8 @@ def _chooses_rows(relation: JavaObject) -> bool:
         return bool(table.branch() != _PRESENT)
     if any(map(options.containsKey, _CHOICES)):
         return True
-    if SPARK < (4, 1):
+    if NAMES_SNAPSHOTS:
         return table.snapshotId() is not None
-    # whose tables always have a snapshot
     name = str(relation.identifier().get().name())
     own = str(table.table().name()).endswith(name)  # as that of a table named tag_names
     return relation.timeTravelSpec().isDefined() or bool(_SELECTOR.match(name) and not own)
