@@ -65,6 +65,17 @@ if __name__ == "__main__":
     main(sys.argv[1:])
 """
     ),
+    "sessions of Spark Connect": (
+        """
+import os
+os.environ["SPARK_REMOTE"] = server = "sc://spark-connect.production:15002"
+builder = SparkSession.builder.remote(server).config("spark.api.mode", "connect")
+spark = builder.appName("remote").getOrCreate()
+spark.registerProgressHandler(print)
+rows = kafka(spark).where(F.col("id") >= SparkSession.builder.remote(server).getOrCreate().range(1).count() - 1)
+rows.writeStream.queryName("copies").start().awaitTermination()
+"""
+    ),
     "a loop that asks whether the query is active": (
         """
 query = kafka(SparkSession.builder.getOrCreate()).writeStream.format("parquet").start("/production/copies")

@@ -77,6 +77,8 @@ KUBEFLOW: Manifest = {
             "spark.kubernetes.driver.pod.name": "rmi-driver",
             "spark.kubernetes.container.image": "registry.example/old:1",
             "spark.metrics.conf": "/etc/metrics.properties",
+            "spark.remote": "sc://spark-connect.production",
+            "spark.api.mode": "connect",
             "spark.app.id": "rmi",
         },
         "volumes": [

@@ -85,7 +85,7 @@ _FORBIDDEN_LIVE: _Rules = (
     ),
 )
 _ONLY_IN_PRODUCTION = re.compile(
-    r"spark\.(sql\.shuffle\.partitions|metrics\..*|ui\.prometheus\.enabled)"
+    r"spark\.(sql\.shuffle\.partitions|metrics\..*|ui\.prometheus\.enabled|remote|api\.mode)"
 )
 
 

@@ -21,6 +21,7 @@ from backfill.runtime.queries.run_state import ProgramRun, Run, failed
 from backfill.runtime.session_conf import conf_of_context, context_conf, session_options
 from backfill.runtime.spark_versions import ClassicDataFrame, MergeIntoWriter
 from backfill.runtime.switching.batch_writers import merge_into, write, write_to
+from backfill.runtime.switching.connect_sessions import forget_server, stay_in_driver
 from backfill.runtime.switching.main_program_writes import MainProgram
 from backfill.runtime.switching.object_store import open_for_spark
 from backfill.runtime.switching.query_handle import SwitchedQueryManager
@@ -91,6 +92,7 @@ def install_with(
     _replace(ClassicDataFrame, "writeTo", into)
     if hasattr(ClassicDataFrame, "mergeInto"):
         _replace(ClassicDataFrame, "mergeInto", merge)
+    stay_in_driver(run)
     watch_statements(program)
     _replace(SparkSession, "sql", reading_views(SparkSession.sql, tables))
     _replace(SparkContext, "__init__", _starting(SparkContext.__init__, run, context_started))
@@ -139,6 +141,7 @@ def _again(
 ) -> Callable[[SparkSession.Builder], SparkSession]:
     def get_or_create(self: SparkSession.Builder) -> SparkSession:
         """Also where there is a session, which gets the options of this builder."""
+        forget_server(self)
         if SparkContext._active_spark_context is not None:
             self._options = session_options(self._options, run.settings)
         return original(self)

@@ -3,12 +3,11 @@ not see: their functions that connect are checked instead.
 """
 
 import functools
-import importlib.abc
-import importlib.machinery
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+
+from backfill.runtime.switching.late_imports import when_imported
 
 _CONNECTING = {
     "MySQLdb": "connect",
@@ -23,10 +22,7 @@ _CONNECTING = {
 
 def check_clients(check: Callable[[], None]) -> None:
     """Calls ``check`` before a client connects, from now on: also one that is imported later."""
-    for name in _CONNECTING:
-        if name in sys.modules:
-            _check(sys.modules[name], check)
-    sys.meta_path.insert(0, _Finder(check))
+    when_imported(_CONNECTING, lambda module: _check(module, check))
 
 
 def _check(module: ModuleType, check: Callable[[], None]) -> None:
@@ -41,26 +37,3 @@ def _check(module: ModuleType, check: Callable[[], None]) -> None:
         return original(*args, **kwargs)
 
     setattr(module, name, connect)
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds these modules as others do, and checks what they have once they are loaded."""
-
-    def __init__(self, check: Callable[[], None]):
-        self._check = check
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in _CONNECTING:
-            return None
-        found = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if found is not None and found.loader is not None:
-            load = found.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                load(module)
-                _check(module, self._check)
-
-            found.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return found

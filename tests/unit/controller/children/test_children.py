@@ -104,6 +104,7 @@ def test_what_names_places_or_measures_productions_own_run_is_left_out(base: Man
         "rmi-driver",
         "8090",
         "prometheus",
+        "connect",
         "ngress",
         "argo-app",
         "nightly",
