@@ -43,9 +43,16 @@ class BatchRun:
     def prepared(
         self, frame: DataFrame, table: str, column: str | None, *, complete: bool = False
     ) -> SpanRunner:
-        """The query of a frame that writes into ``lake.raw.<table>``, whose time is ``column``."""
+        """The query of a frame that writes into ``lake.raw.<table>``, whose time is ``column``. It
+        may be null in all rows, as programs that are made at random have it.
+        """
         output = Output.model_validate(
-            {"name": "results", "table": f"lake.raw.{table}", "timestampColumn": column}
+            {
+                "name": "results",
+                "table": f"lake.raw.{table}",
+                "timestampColumn": column,
+                "publish": {"allowNull": [column] if column else []},
+            }
         )
         sink = sink_settings(frame, self.backfill.settings, output, "results")
         header = self.backfill.header
