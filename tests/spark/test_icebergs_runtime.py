@@ -105,6 +105,7 @@ named.join(now, "user"){_WRITES}
     "in an expression of a function": (
         "merged",
         """
+spark.conf.set("spark.sql.maxPlanStringLength", 100)
 def keep(rows, number):
     rows.where("user = 1").writeTo("lake.default.copies").append()
     rows.where("user in (select user from lake.default.merged)").writeTo("lake.default.copies").append()

@@ -71,8 +71,10 @@ STATE_OF_ONE_CHILD = frozenset(
 )
 """Nodes over one stream that keep rows to compare them with others."""
 
-_RELATION = "RelationV2"
-"""What a plan's text says where it reads a table of a catalog."""
+_MAY_READ_TABLES = re.compile(r"RelationV2|\d more characters$|^Truncated plan of ")
+"""What a plan's text says where it reads a table of a catalog, or where a program has Spark cut it
+off: with ``spark.sql.maxPlanStringLength``.
+"""
 _PRESENT = "main"
 """The branch of Iceberg with a table's present rows."""
 _CHOICES = ("end-snapshot-id", "timestampAsOf", "versionAsOf")
@@ -116,7 +118,7 @@ def check_static_tables(frame: DataFrame, tables: Iterable[StaticInput]) -> None
     """
     by_identity = {key: each for each in tables for key in (each.table_uuid, each.table)}
     # one call of the JVM for the text, for batches of functions which mostly read no such table
-    if not by_identity or _RELATION not in analyzed(frame).toString():
+    if not by_identity or not _MAY_READ_TABLES.search(analyzed(frame).toString()):
         return
     for node in nodes_of(analyzed(frame)):
         if kind_of(node) != "DataSourceV2Relation" or kind_of(node.table()) != "SparkTable":

@@ -13,7 +13,7 @@ from backfill.runtime.queries.run_state import ProgramRun
 from backfill.runtime.switching.late_imports import when_imported
 
 _VARIABLES = ("SPARK_REMOTE", "SPARK_API_MODE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE")
-_OPTIONS = ("spark.remote", "spark.api.mode", "spark.local.connect.reuse")
+_OPTIONS = ("spark.remote", "spark.api.mode")
 _CLIENT = "pyspark.sql.connect.session"
 _HANDLERS = ("registerProgressHandler", "removeProgressHandler", "clearProgressHandlers")
 """What only tells the client how far its queries are."""
@@ -28,8 +28,7 @@ def stay_in_driver(run: ProgramRun) -> None:
             setattr(SparkSession, name, _nothing)
     # called whenever an option is set, by remote() as well
     setattr(SparkSession.Builder, "_validate_startup_urls", forget_server)  # noqa: B010
-    for name in _VARIABLES:
-        os.environ.pop(name, None)
+    forget_server(SparkSession.Builder())
 
     def refuse(*_: object, **__: object) -> SparkSession:
         message = "starts a session of Spark Connect's client, whose queries would run on a server"
