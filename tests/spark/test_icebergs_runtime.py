@@ -17,10 +17,13 @@ from drivers import ROWS_PER_STEP, START, Lake, assign, run_applications, status
 from pyiceberg.catalog import Catalog
 
 from backfill.api.spec import BackfillSpec
+from backfill.outputs.publication import publish
+from backfill.outputs.undo_publication import Undo
 from backfill.planning.planner import make_plan
 from backfill.runtime.settings import RuntimeSettings
 from iceberg_runtime import catalog_conf, find_runtime
 from small_java import ON_A_FEW_ROWS
+from staged import DAY_US, HOUR_US, RESULT, WINDOW, output, stage
 
 STEPS = 2
 DIMENSIONS = """
@@ -41,6 +44,7 @@ spark.sql("create table lake.default.unchanged using iceberg as select id user f
 spark.sql("create table lake.default.again using iceberg as select id user from range(40)")
 spark.sql("create table lake.default.unlisted (user bigint, called string) using iceberg")
 spark.sql("insert into lake.default.unlisted select id, concat('u', id) from range(40)")
+spark.sql("alter table lake.default.copies set tblproperties ('format-version'='3')")
 """
 """Made as Spark makes them: what is left of three tables after deletes of all kinds."""
 LISTED = ("merged", "vectors", "rewritten")
@@ -130,6 +134,36 @@ for name, snapshot in SNAPSHOTS.items():
         assert rows[0] == rows[1] and rows[0], (name, rows)
 """
 
+TABLES = ("replaced", "undone", "upgraded")
+PRODUCTION = """
+spark.conf.set("spark.sql.session.timeZone", "UTC")
+parts = {"replaced": "", "undone": "partitioned by (days(ts))", "upgraded": "partitioned by (bucket(3, id))"}
+for name, part in parts.items():
+    table = f"lake.raw.{name}"
+    version = 2 if name == "upgraded" else 3
+    spark.sql(f"create table {table} (id bigint not null, ts timestamp, who string) using iceberg {part} tblproperties ('format-version'='{version}', 'write.delete.mode'='merge-on-read', 'write.update.mode'='merge-on-read')")
+    spark.sql(f"insert into {table} select /*+ coalesce(1) */ id, timestamp'2021-07-10 20:00:00' + id * interval 5 minutes, 'production' from range(400)")
+    spark.sql(f"delete from {table} where id % 7 = 3")
+    spark.sql(f"update {table} set who = 'updated' where id % 11 = 5")
+    spark.sql(f"delete from {table} where id % 13 = 6")
+    spark.sql(f"alter table {table} set tblproperties ('format-version'='3')")
+"""
+"""Every table has files with rows of the window and others, and deletes of each."""
+NUMBERS = """
+import json
+from pathlib import Path
+def numbers(file):
+    found = {name: spark.sql(f"select id, ts, _row_id, _last_updated_sequence_number, who from lake.raw.{name}").collect() for name in TABLES}
+    Path(file).write_text(json.dumps({name: {row[0]: [str(row[1]), *row[2:]] for row in rows} for name, rows in found.items()}))
+"""
+MAINTENANCE = """
+for name in TABLES:
+    spark.sql(f"delete from lake.raw.{name} where id % 17 = 2")
+    spark.sql(f"call lake.system.rewrite_data_files(table => 'raw.{name}', options => map('rewrite-all', 'true'))")
+    spark.sql(f"call lake.system.rewrite_manifests('raw.{name}')")
+    spark.sql(f"call lake.system.expire_snapshots(table => 'raw.{name}', older_than => now(), retain_last => 1)")
+"""
+
 
 def in_spark(directory: Path, jars: str, statements: str) -> None:
     """Runs statements in plain Spark with Iceberg's runtime."""
@@ -216,3 +250,43 @@ def test_programs_read_and_write_as_in_production(tmp_path: Path, lake: Catalog)
         (query,) = status(made).queries
         streamed = how == "Streaming" or "function" in name
         assert query.execution == ("Streaming" if streamed else "Batch"), (name, how)
+
+
+@pytest.mark.timeout(900)
+def test_rows_of_tables_of_format_3_keep_their_numbers(tmp_path: Path, lake: Catalog) -> None:
+    jars = find_runtime()
+
+    def numbers(statements: str, name: str) -> dict[str, dict[str, list[Any]]]:
+        preamble = f"TABLES = {TABLES}\n{NUMBERS}"
+        in_spark(tmp_path, jars, f"{preamble}{statements}\nnumbers({name!r})\n")
+        found: dict[str, dict[str, list[Any]]] = json.loads((tmp_path / name).read_text())
+        return found
+
+    before = numbers(PRODUCTION, "before")
+    for name in TABLES:
+        table = lake.load_table(f"raw.{name}")
+        base = table.metadata.current_snapshot_id
+        stage(table, 0, [(1000, 0), (1001, HOUR_US)])
+        stage(table.refresh(), 1, [(1002, DAY_US - 1)])
+        to = output(table=f"lake.raw.{name}")
+        published = publish(to, RESULT, WINDOW, base)
+        if name == "undone":
+            Undo(to, RESULT, WINDOW, published.snapshot_id).run()
+    after = numbers("", "after")
+    assert after["undone"] == before["undone"]
+    for name in ("replaced", "upgraded"):
+        stay = {row for row, (at, *_) in before[name].items() if not at.startswith("2021-07-11")}
+        assert {*after[name]} == {*stay, "1000", "1001", "1002"}
+        given = [number for _, number, *_ in after[name].values()]
+        assert None not in given
+        assert len({*given}) == len(given)
+        if name == "replaced":
+            assert {row: after[name][row] for row in stay} == {
+                row: before[name][row] for row in stay
+            }
+            known = {number for _, number, *_ in before[name].values()}
+            assert not known & {after[name][str(row)][1] for row in (1000, 1001, 1002)}
+
+    later = numbers(MAINTENANCE, "later")
+    for name, rows in after.items():
+        assert later[name] == {row: rows[row] for row in rows if int(row) % 17 != 2}

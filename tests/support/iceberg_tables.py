@@ -81,6 +81,14 @@ def configured_lake(directory: Path, patch: pytest.MonkeyPatch) -> Catalog:
     return catalog
 
 
+def upgraded(catalog: Catalog, table: Table) -> Table:
+    """The table in format version 3, as other libraries upgrade it: PyIceberg does not."""
+    path = Path(table.metadata_location.removeprefix("file://"))
+    metadata = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(metadata | {"format-version": 3, "next-row-id": 0}), "utf-8")
+    return catalog.load_table(table.name())
+
+
 def data_file(version: int, **values: object) -> DataFile:
     """A data or delete file entry; what is not given is empty."""
     defaults: dict[str, object] = {
@@ -189,8 +197,11 @@ def commit_manifests(
     manifests: Iterable[ManifestFile],
     snapshot: int,
     timestamp_ms: int | None = None,
+    operation: Operation = Operation.APPEND,
 ) -> Table:
-    """Commits a snapshot of exactly these manifests and returns the table with it."""
+    """Commits a snapshot of exactly these manifests and returns the table with it. Its rows have no
+    numbers.
+    """
     version, sequence = table.format_version, table.last_sequence_number + 1
     path = f"{table.location()}/metadata/snap-{snapshot}.avro"
     with _manifest_list(table, path, snapshot, sequence) as block:
@@ -207,9 +218,13 @@ def commit_manifests(
         timestamp_ms=timestamp_ms
         or max(int(time.time() * 1000), table.metadata.last_updated_ms + 1),
         manifest_list=path,
-        summary=Summary(operation=Operation.APPEND),
+        summary=Summary(operation=operation),
         schema_id=table.schema().schema_id,
-        **({"first_row_id": 0, "added_rows": 0} if version == 3 else {}),
+        **(
+            {"first_row_id": table.metadata.next_row_id or 0, "added_rows": 0}
+            if version == 3
+            else {}
+        ),
     )
     head = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=snapshot)
     catalog.commit_table(table, (), (AddSnapshotUpdate(snapshot=made), head))

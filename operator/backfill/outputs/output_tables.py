@@ -27,6 +27,8 @@ from backfill.outputs.staging import summary_of, taken
 from backfill.outputs.upserted_rows import check_keys
 from backfill.outputs.window_rows import WindowRows, cut_days, window_rows
 
+_ENCRYPTED_WITH = "encryption.key-id"
+
 
 def check_outputs(
     outputs: Sequence[Output],
@@ -130,12 +132,9 @@ def _check(
 
 def _format(table: Table, output: Output, field: str) -> list[Problem]:
     problems = []
-    if table.format_version > 2:
-        message = (
-            f"table {output.table} has format version {table.format_version}, which can be read but"
-            " not written here"
-        )
-        problems.append(Problem(f"{field}.table", message, "use a table of format version 2"))
+    if _ENCRYPTED_WITH in table.properties:
+        message = f"table {output.table} is encrypted, and a backfill would write plain files"
+        problems.append(Problem(f"{field}.table", message, "use a table without encryption"))
     file_format = table.properties.get(TableProperties.WRITE_FILE_FORMAT, "parquet").lower()
     if file_format != "parquet":
         message = f"table {output.table} is written as {file_format}, but a backfill writes Parquet"

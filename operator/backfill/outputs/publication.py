@@ -27,7 +27,13 @@ from backfill.outputs.referenced_files import Unreferenced, least_sequence_numbe
 from backfill.outputs.replaced_files import Removal, ReplacedRows, Replacement, irremovable
 from backfill.outputs.result_names import Result
 from backfill.outputs.staging import ROWS, branch_head, lost, read_staged, staged_files
-from backfill.outputs.table_commits import Overwrite, as_writer, commit_once, commit_produced
+from backfill.outputs.table_commits import (
+    Append,
+    Overwrite,
+    as_writer,
+    commit_once,
+    commit_produced,
+)
 from backfill.outputs.upserted_rows import replaced_rows
 from backfill.outputs.window_rows import WindowRows, window_rows
 
@@ -268,13 +274,10 @@ class _Publication:
             PUBLISHED_FROM: str(self._source),
             ROWS: str(rows),
         }
-        producer = (
-            Overwrite(
-                Operation.OVERWRITE, writer.transaction(), writer.io, snapshot_properties=summary
-            )
-            if removal.removed
-            else writer.transaction().update_snapshot(summary).fast_append()
+        kind, operation = (
+            (Overwrite, Operation.OVERWRITE) if removal.removed else (Append, Operation.APPEND)
         )
+        producer = kind(operation, writer.transaction(), writer.io, snapshot_properties=summary)
         for file in (*self._files, *removal.kept):
             producer.append_data_file(file)
         for file in removal.removed:

@@ -14,12 +14,18 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
 from backfill.api.errors import BackfillError, UnknownReferences
+from backfill.iceberg.format_v3 import NumberedFile, with_numbered_files
 from backfill.iceberg.table_scan import scan_files
 from backfill.outputs.column_conversion import fit
 from backfill.outputs.data_files import DataFileWriter, layout
 from backfill.outputs.null_lists import keep_null_lists
 from backfill.outputs.referenced_files import Unreferenced
 from backfill.outputs.result_names import Result
+from backfill.outputs.row_numbers import (
+    read_numbered_rows,
+    with_row_numbers,
+    written_with_row_numbers,
+)
 from backfill.outputs.stored_files import remove_file
 from backfill.outputs.window_rows import Share
 
@@ -105,7 +111,7 @@ class Replacement:
         if current is None:
             return ()
         try:
-            return scan_files(table, current, self._rows.expression())
+            return scan_files(with_numbered_files(table), current, self._rows.expression())
         except ValueError as error:
             if "equality deletes" not in str(error):
                 raise
@@ -124,11 +130,14 @@ class Replacement:
 
     def _write_rest(self, table: Table, task: FileScanTask) -> tuple[DataFile, ...]:
         schema, directory = table.schema(), self._result.kept_directory(table.metadata)
-        writer = DataFileWriter(
-            layout(table.metadata, schema.schema_id, self._spec_id, directory), table.io
-        )
+        written = layout(table.metadata, schema.schema_id, self._spec_id, directory)
+        batches = read_rows(table, task)
+        if isinstance(task.file, NumberedFile):
+            schema, written = with_row_numbers(schema), written_with_row_numbers(written)
+            batches = read_numbered_rows(table, task, task.file)
+        writer = DataFileWriter(written, table.io)
         try:
-            for rows in read_rows(table, task):
+            for rows in batches:
                 writer.add(fit(rows.filter(pc.invert(self._rows.mask(rows))), schema))
             return tuple(writer.close())
         except BaseException:

@@ -31,7 +31,14 @@ from backfill.iceberg.table_locations import is_unambiguous
 from backfill.outputs.referenced_files import manifests_of
 from backfill.outputs.result_names import KEPT_IN, NAME, NAMESPACE, PLAN_ID, Result
 from backfill.outputs.stored_files import remove_file
-from backfill.outputs.table_commits import Overwrite, as_writer, clean_refused, commit, commit_once
+from backfill.outputs.table_commits import (
+    MergingAppend,
+    Overwrite,
+    as_writer,
+    clean_refused,
+    commit,
+    commit_once,
+)
 
 QUERY = "backfill.query"
 BATCH_ID = "backfill.batch-id"
@@ -326,17 +333,15 @@ def _commit(
     """Gives the branch a new head, with more files and without those that they replace."""
     before = branch_head(table.metadata, result)
     writer = as_writer(table, spec_id, _MANY_SMALL_COMMITS)
-    transaction = writer.transaction()
-    updates = (
-        Overwrite(
-            Operation.OVERWRITE,
-            transaction,
-            writer.io,
-            snapshot_properties=summary,
-            branch=result.branch,
-        )
-        if replaced
-        else transaction.update_snapshot(summary, result.branch).merge_append()
+    kind, operation = (
+        (Overwrite, Operation.OVERWRITE) if replaced else (MergingAppend, Operation.APPEND)
+    )
+    updates = kind(
+        operation,
+        writer.transaction(),
+        writer.io,
+        snapshot_properties=summary,
+        branch=result.branch,
     )
     for file in files:
         updates.append_data_file(file)

@@ -14,10 +14,26 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableUpdate
-from pyiceberg.table.update.snapshot import _OverwriteFiles, _SnapshotProducer
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+)
+from pyiceberg.table.update.snapshot import (
+    _FastAppendFiles,
+    _MergeAppendFiles,
+    _OverwriteFiles,
+    _SnapshotProducer,
+)
 
 from backfill.api.errors import BackfillError
+from backfill.iceberg.format_v3 import (
+    NumberingProducer,
+    with_metadata,
+    with_numbered_files,
+    write_v3_metadata,
+)
 from backfill.iceberg.library_errors import is_unavailable, reason
 from backfill.iceberg.unavailable_catalogs import Patience, answered
 
@@ -81,7 +97,27 @@ def commit(table: Table, updates: tuple[TableUpdate, ...], *new_branches: str) -
     conditions = (
         _AssertRef(ref=name, snapshot_id=snapshot_id) for name, snapshot_id in expected.items()
     )
-    table._do_commit(updates, (AssertTableUUID(uuid=table.metadata.table_uuid), *conditions))
+    write_v3_metadata()
+    kept = tuple(_with_retention(table, update) for update in updates)
+    table._do_commit(kept, (AssertTableUUID(uuid=table.metadata.table_uuid), *conditions))
+
+
+def _with_retention(table: Table, update: TableUpdate) -> TableUpdate:
+    """Keeps how long a branch keeps snapshots, which PyIceberg's producers reset."""
+    ref = (
+        table.metadata.refs.get(update.ref_name)
+        if isinstance(update, SetSnapshotRefUpdate)
+        else None
+    )
+    if ref is None:
+        return update
+    return update.model_copy(
+        update={
+            "min_snapshots_to_keep": ref.min_snapshots_to_keep,
+            "max_snapshot_age_ms": ref.max_snapshot_age_ms,
+            "max_ref_age_ms": ref.max_ref_age_ms,
+        }
+    )
 
 
 def clean_refused(table: Table, producer: _SnapshotProducer[Any]) -> None:
@@ -110,17 +146,22 @@ def as_writer(table: Table, spec_id: int, properties: Mapping[str, str] | None =
     """The table as the writer of a snapshot needs it: with the partition spec of the added files,
     and with properties for this snapshot only. None of this is committed.
     """
-    changed = {
-        "default_spec_id": spec_id,
-        "properties": {**table.metadata.properties, **(properties or {})},
-    }
-    metadata = table.metadata.model_copy(update=changed)
-    return Table(
-        table.name(), metadata, table.metadata_location, table.io, table.catalog, table.config
+    return with_metadata(
+        with_numbered_files(table),
+        default_spec_id=spec_id,
+        properties={**table.metadata.properties, **(properties or {})},
     )
 
 
-class Overwrite(_OverwriteFiles):
+class Append(NumberingProducer, _FastAppendFiles):
+    """Adds files, in a manifest of their own."""
+
+
+class MergingAppend(NumberingProducer, _MergeAppendFiles):
+    """Adds files, and merges small manifests."""
+
+
+class Overwrite(NumberingProducer, _OverwriteFiles):
     """Replaces files, and lists no manifest in which nothing is left but files that earlier
     snapshots removed.
 

@@ -6,7 +6,7 @@ depends on what is undone; otherwise the error names the snapshot in the way.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
@@ -35,6 +35,7 @@ from backfill.api.errors import CanNotUndo
 from backfill.api.output import Output, PublishMode
 from backfill.api.quantities import count
 from backfill.api.spec import Window
+from backfill.iceberg.format_v3 import NumberedFile, manifests_with_numbers
 from backfill.iceberg.open_tables import Catalogs
 from backfill.outputs.conflicts import changed_files, describe, may_hold, snapshots_since
 from backfill.outputs.earlier_publications import UNDONE
@@ -42,7 +43,7 @@ from backfill.outputs.publication import publishes
 from backfill.outputs.replaced_files import any_inside, irremovable
 from backfill.outputs.result_names import Result
 from backfill.outputs.staging import summary_of
-from backfill.outputs.table_commits import Overwrite, commit_once, commit_produced
+from backfill.outputs.table_commits import Overwrite, as_writer, commit_once, commit_produced
 from backfill.outputs.window_comparison import LASTING
 from backfill.outputs.window_rows import Share, WindowRows, window_rows
 
@@ -53,6 +54,11 @@ expires, Iceberg's Java library does not delete the files that it removed from s
 _READERS = 16
 _MOST_NAMED = 20
 _LISTED_PARTITIONS = 100
+
+_Deletes = tuple[str, str | None]
+"""A delete file, and the only data file that it applies to, if that is known. A file of deletion
+vectors is listed once for each data file.
+"""
 
 
 class Undo:
@@ -123,7 +129,7 @@ class Undo:
                 " Backfill"
             )
         added, removed = [], []
-        for manifest in published.manifests(self._table.io):
+        for manifest in manifests_with_numbers(self._table, published):
             if manifest.added_snapshot_id != self._snapshot_id:
                 continue
             for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=False):
@@ -255,19 +261,20 @@ class Undo:
             )
         _, removed = self._changes
         partitions = {(entry.data_file.spec_id, entry.data_file.partition) for entry in removed}
+        paths = {entry.data_file.file_path for entry in removed}
         then = {
-            path
-            for path, spec_id, partition in _deletes(table, before)
-            if (spec_id, partition) in partitions or not list(partition)
+            deletes
+            for deletes, spec_id, partition in _deletes(table, before)
+            if deletes[1] in paths
+            or (deletes[1] is None and ((spec_id, partition) in partitions or not list(partition)))
         }
         current = table.metadata.current_snapshot()
-        now = {path for path, _, _ in _deletes(table, current)} if current else set()
+        now = {deletes for deletes, _, _ in _deletes(table, current)} if current else set()
         if then - now:
             raise CanNotUndo(
                 f"delete files of {self._name} that apply to what would be restored were removed"
-                f" since the publication: {', '.join(sorted(then - now)[:_MOST_NAMED])}"
+                f" since the publication: {_files_of(then - now)}"
             )
-        paths = [entry.data_file.file_path for entry in removed]
         with ThreadPoolExecutor(_READERS) as readers:
             exist = readers.map(lambda path: table.io.new_input(path).exists(), paths)
             lost = [path for path, found in zip(paths, exist, strict=True) if not found]
@@ -298,7 +305,8 @@ class _Inverse(Overwrite):
 
     def __init__(self, table: Table, restored: list[ManifestEntry], summary: dict[str, str]):
         operation = Operation.OVERWRITE if restored else Operation.DELETE
-        super().__init__(operation, table.transaction(), table.io, snapshot_properties=summary)
+        writer = as_writer(table, table.spec().spec_id)
+        super().__init__(operation, writer.transaction(), table.io, snapshot_properties=summary)
         self._restored = restored
 
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
@@ -350,13 +358,18 @@ def _effective(later: list[Snapshot]) -> Iterator[Snapshot]:
             yield each
 
 
-def _deletes(table: Table, snapshot: Snapshot) -> Iterator[tuple[str, int, Any]]:
-    """The delete files of a snapshot: path, partition spec and partition."""
-    for manifest in snapshot.manifests(table.io):
+def _deletes(table: Table, snapshot: Snapshot) -> Iterator[tuple[_Deletes, int, Any]]:
+    """The deletes of a snapshot, partition spec and partition."""
+    for manifest in manifests_with_numbers(table, snapshot):
         if manifest.content == ManifestContent.DELETES:
             for entry in manifest.fetch_manifest_entry(table.io):
                 file = entry.data_file
-                yield file.file_path, file.spec_id, file.partition
+                only_of = file.deletes_of if isinstance(file, NumberedFile) else None
+                yield (file.file_path, only_of), file.spec_id, file.partition
+
+
+def _files_of(deletes: Iterable[_Deletes]) -> str:
+    return ", ".join(sorted({path for path, _ in deletes})[:_MOST_NAMED])
 
 
 def _named(snapshots: list[Snapshot]) -> str:

@@ -171,6 +171,14 @@ def test_partitions_that_pyiceberg_writes_wrongly_or_not_are_refused_before_the_
     assert problem.endswith("; partition the table in another way")
 
 
+def test_an_encrypted_table_is_refused_before_the_run(lake: Catalog) -> None:
+    make_table(lake, **{"encryption.key-id": "lake-key"})
+    assert problems(output()) == [
+        "spec.outputs[0].table: table lake.raw.out is encrypted, and a backfill would write plain"
+        " files; use a table without encryption"
+    ]
+
+
 @pytest.mark.parametrize(("version", "old"), [("1", "void"), ("2", None)])
 def test_several_partition_fields_of_one_column_are_refused_before_the_run(
     lake: Catalog, version: str, old: str | None

@@ -25,6 +25,7 @@ from backfill.planning.planner import (
     verify_snapshots,
 )
 from backfill.planning.workspace import Workspace
+from iceberg_tables import upgraded
 
 
 def test_a_protected_snapshot_outlives_expiration_until_it_is_released(
@@ -52,6 +53,19 @@ def test_a_protected_snapshot_outlives_expiration_until_it_is_released(
     )
 
     release_snapshots(["lake.raw.held"], "streaming/other")
+    assert "backfill/streaming/january/held" in lake.load_table("raw.held").refs()
+    release_snapshots(["lake.raw.held"], "streaming/january")
+    assert list(lake.load_table("raw.held").refs()) == ["main"]
+
+
+def test_a_snapshot_of_a_table_of_format_3_is_held(lake: Catalog, tmp_path: Path) -> None:
+    rows = pa.table({"ts": pa.array(hourly(), pa.timestamp("us", "UTC"))})
+    table = lake.create_table("raw.held", schema=rows.schema)
+    table.append(rows)
+    upgraded(lake, table)
+    wanted = spec(source("held", snapshot={"protect": True}))
+    header = make_plan(wanted, Workspace(str(tmp_path)), parallelism=1)
+    protect_snapshots(wanted, header, "streaming/january")
     assert "backfill/streaming/january/held" in lake.load_table("raw.held").refs()
     release_snapshots(["lake.raw.held"], "streaming/january")
     assert list(lake.load_table("raw.held").refs()) == ["main"]

@@ -6,6 +6,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem
+from backfill.iceberg.format_v3 import write_v3_metadata
 from backfill.iceberg.library_errors import reason
 from backfill.iceberg.open_tables import Catalogs
 from backfill.planning.plan import SourceInput
@@ -22,6 +23,7 @@ def protect(source: SourceInput, tag: str, field: str) -> None:
     Raises:
         InvalidPlanInput: the table cannot be written.
     """
+    write_v3_metadata()
     table = Catalogs().load_table(source.table, field)
     for _ in range(_TRIES):
         tagged = table.refresh().metadata.refs.get(tag)
@@ -52,6 +54,7 @@ def unprotect(table_names: Iterable[str], tag_prefix: str) -> None:
     Raises:
         BackfillError: other commits came first each time, or a catalog does not answer.
     """
+    write_v3_metadata()
     for name in dict.fromkeys(table_names):
         try:
             table = Catalogs().load_table(name, "spec.sources")
