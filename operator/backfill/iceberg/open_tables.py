@@ -21,6 +21,7 @@ from backfill.iceberg.catalogs import open_catalog
 from backfill.iceberg.library_errors import reason, says_later
 from backfill.iceberg.table_locations import ambiguous_locations
 from backfill.iceberg.unavailable_catalogs import answered
+from backfill.iceberg.variant_columns import know_variants, variant_columns, without_variants
 
 _AWAY_SECONDS = 30.0
 """How long a catalog may answer that it is not available before that is a problem."""
@@ -35,14 +36,29 @@ class Catalogs:
 
     def __init__(self) -> None:
         self._opened: dict[str, Catalog] = {}
+        self.left_out: dict[str, list[str]] = {}
+        """By table that was opened to be read, its columns that it is shown without."""
 
     def load_table(self, name: str, field: str) -> Table:
         """The table with a name ``catalog.namespace.table``.
 
         Raises:
-            InvalidPlanInput: the catalog is unknown or unavailable, the table does not exist, or
-                its server plans scans itself.
+            InvalidPlanInput: the catalog is unknown or unavailable, the table does not exist, has
+                what cannot be written, or its server plans scans itself.
         """
+        table = self._load(name, field)
+        if variants := variant_columns(table.schema()):
+            why = f"{', '.join(variants)} of type variant"
+            raise InvalidPlanInput(_not_supported(name, field, why))
+        return table
+
+    def load_source(self, name: str, field: str) -> Table:
+        """The same for a table that is only read, without its columns of type ``variant``."""
+        table = self._load(name, field)
+        self.left_out[name] = variant_columns(table.schema())
+        return without_variants(table)
+
+    def _load(self, name: str, field: str) -> Table:
         catalog_name, _, identifier = name.partition(".")
         catalog = self._catalog(catalog_name, field)
         try:
@@ -55,9 +71,7 @@ class Catalogs:
             raise InvalidPlanInput(_missing_table(catalog, name, identifier, field)) from None
         except Exception as error:  # catalogs raise whatever their client libraries raise
             if why := _unsupported(error):
-                fix = "read a table without it, such as a copy in which it was dropped or rewritten"
-                message = f"table {name} has metadata that PyIceberg does not support: {why}"
-                raise InvalidPlanInput(Problem(field, message, fix)) from error
+                raise InvalidPlanInput(_not_supported(name, field, why)) from error
             raise InvalidPlanInput(
                 Problem(
                     field,
@@ -82,6 +96,7 @@ class Catalogs:
 
     def _catalog(self, name: str, field: str) -> Catalog:
         if name not in self._opened:
+            know_variants()
             try:
                 self._opened[name] = answered(lambda: open_catalog(name), _AWAY_SECONDS, says_later)
             except Exception as error:
@@ -104,6 +119,12 @@ def near(wrong: str, names: Mapping[str, object] | list[str]) -> str:
     if found:
         return f"did you mean {' or '.join(by_lower_case[each] for each in found)}?"
     return f"available: {', '.join(sorted(names)[:20])}" if names else ""
+
+
+def _not_supported(name: str, field: str, why: str) -> Problem:
+    fix = "use a table without it, such as a copy in which it was dropped or rewritten"
+    message = f"table {name} has metadata that PyIceberg does not support: {why}"
+    return Problem(field, message, fix)
 
 
 def _unsupported(error: Exception) -> str:

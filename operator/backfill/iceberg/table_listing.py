@@ -54,7 +54,7 @@ class KnownTables:
             InvalidPlanInput: it cannot be loaded.
         """
         if name not in self._loaded:
-            self._loaded[name] = self._catalogs.load_table(name, "")
+            self._loaded[name] = self._catalogs.load_source(name, "")
         return self._loaded[name]
 
     def _of(self, name: str) -> list[str]:

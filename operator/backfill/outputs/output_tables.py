@@ -71,7 +71,7 @@ def check_outputs(
 def _opened(catalogs: Catalogs, name: str) -> Table | None:
     """A source's table; None if it cannot be opened, which planning reports."""
     try:
-        return catalogs.load_table(name, "")
+        return catalogs.load_source(name, "")
     except BadInput:
         return None
 

@@ -187,7 +187,7 @@ def verify_files(header: PlanHeader, workspace: Workspace) -> tuple[str, ...]:
     warnings: list[str] = []
     for number, source in enumerate(header.inputs.sources):
         field = f"{source_field(number)}.table"
-        table = catalogs.load_table(source.table, field)
+        table = catalogs.load_source(source.table, field)
         files, schema = files_of_source(splits, source.name), table.schemas()[source.schema_id]
         found: list[Unreadable] = []
         unfit: list[Unreadable] = []

@@ -115,6 +115,11 @@ def _read_source(
     miscounted = files.path.filter(pa.array(files.rows == UNKNOWN))
     filled = fill_bounds(files, table.field, start, end)
     source = table.source
+    if table.left_out:
+        read.warnings.append(
+            f"source {name}: {source.table} is read without {', '.join(table.left_out)}, since"
+            " columns of type variant cannot be passed on"
+        )
     committed_us = written_us(table.table.metadata, table.snapshot)
     if inputs.live:
         newest, notes = newest_before(files, table.field, latest_us(committed_us, source) + DAY_US)

@@ -14,6 +14,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from backfill.api.errors import InvalidPlanInput
+from backfill.iceberg.open_tables import Catalogs
 
 
 @pytest.fixture
@@ -49,11 +50,6 @@ VARIANTS = {"type": "list", "element-id": 9, "element": "variant", "element-requ
     [
         (
             "schemas",
-            of_type("variant"),
-            "schemas.0.fields.1.type: Unsupported field type: 'variant'",
-        ),
-        (
-            "schemas",
             of_type(VARIANTS),
             "schemas.0.fields.1.type.element: Type not recognized: variant",
         ),
@@ -67,7 +63,7 @@ VARIANTS = {"type": "list", "element-id": 9, "element": "variant", "element-requ
         ),
         ("snapshots", inline, "snapshots.0 lists its manifests inline (format version 1)"),
     ],
-    ids=["variant", "variant in a list", "geometry", "transform", "inline manifests"],
+    ids=["variant in a list", "geometry", "transform", "inline manifests"],
 )
 def test_what_pyiceberg_does_not_support_in_a_table_is_named(
     events: Table, tmp_path: Path, part: str, changed: Any, why: str
@@ -89,3 +85,37 @@ def test_manifests_are_read_in_every_codec(lake: Catalog, tmp_path: Path, codec:
     properties = {"write.avro.compression-codec": codec}
     lake.create_table("raw.events", schema=rows.schema, properties=properties).append(rows)
     assert plan(tmp_path / "w", source("events")).header.sources[0].files == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        ("variant", "note"),
+        (
+            {
+                "type": "struct",
+                "fields": [
+                    {"id": 8, "name": "by", "type": "string", "required": False},
+                    {"id": 9, "name": "says", "type": "variant", "required": False},
+                ],
+            },
+            "note.says",
+        ),
+    ],
+    ids=["column", "field"],
+)
+def test_a_table_is_read_without_its_variants_and_is_not_written(
+    events: Table, tmp_path: Path, kind: object, named: str
+) -> None:
+    change(events, "schemas", of_type(kind))
+    made = plan(tmp_path / "w", source("events"))
+    assert made.header.warnings == (
+        f"source events: lake.raw.events is read without {named}, since columns of type variant"
+        " cannot be passed on",
+    )
+    assert made.header.sources[0].files == 1
+    seen = Catalogs().load_source("lake.raw.events", "spec.sources").schema()
+    assert named not in seen.column_names
+    assert "ts" in seen.column_names
+    with pytest.raises(InvalidPlanInput, match=re.escape(f"support: {named} of type variant")):
+        Catalogs().load_table("lake.raw.events", "spec.outputs")

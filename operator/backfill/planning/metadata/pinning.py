@@ -1,5 +1,6 @@
 """Opens source tables and pins what is read of them: snapshot, schema, timestamp column, filter."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -48,6 +49,8 @@ class PinnedTable:
     source: SourceInput
     appends: tuple[Snapshot, ...] | None = None
     """Snapshots that have appended the files that are read; None for all files of the snapshot."""
+    left_out: Sequence[str] = ()
+    """Columns of the table that are not read, as nobody here can pass them on."""
 
 
 def pin(catalogs: Catalogs, source: Source, field: str) -> PinnedTable:
@@ -56,7 +59,7 @@ def pin(catalogs: Catalogs, source: Source, field: str) -> PinnedTable:
     Raises:
         InvalidPlanInput: with every mistake that was found in this source.
     """
-    table = catalogs.load_table(source.table, f"{field}.table")
+    table = catalogs.load_source(source.table, f"{field}.table")
     snapshot = _pin_snapshot(table, source.table, source.snapshot, field, f"{field}.snapshot")
     schema = _schema_of(table, snapshot, source.snapshot)
     problems: list[Problem] = []
@@ -86,7 +89,9 @@ def pin(catalogs: Catalogs, source: Source, field: str) -> PinnedTable:
         watermark_property=source.watermark.property if source.watermark else None,
         watermark_unit=source.watermark.unit if source.watermark else None,
     )
-    return PinnedTable(field, table, snapshot, schema, row_filter(pinned), pinned)
+    left_out = catalogs.left_out[source.table]
+    wanted = row_filter(pinned)
+    return PinnedTable(field, table, snapshot, schema, wanted, pinned, left_out=left_out)
 
 
 def pin_static(
@@ -97,7 +102,7 @@ def pin_static(
     Raises:
         InvalidPlanInput: there is no such table or snapshot.
     """
-    table = catalogs.load_table(static.table, f"{field}.table")
+    table = catalogs.load_source(static.table, f"{field}.table")
     wish = static.snapshot(window_end)
     snapshot = _pin_snapshot(table, static.table, wish, field, field)
     return StaticInput(
@@ -114,7 +119,7 @@ def check_pinned(catalogs: Catalogs, source: SourceInput | StaticInput, field: s
     Raises:
         InvalidPlanInput: the table no longer exists or was replaced, or the snapshot has expired.
     """
-    table = catalogs.load_table(source.table, f"{field}.table")
+    table = catalogs.load_source(source.table, f"{field}.table")
     if str(table.metadata.table_uuid) != source.table_uuid:
         raise InvalidPlanInput(
             Problem(

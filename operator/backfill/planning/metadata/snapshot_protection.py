@@ -24,7 +24,7 @@ def protect(source: SourceInput, tag: str, field: str) -> None:
         InvalidPlanInput: the table cannot be written.
     """
     write_v3_metadata()
-    table = Catalogs().load_table(source.table, field)
+    table = Catalogs().load_source(source.table, field)
     for _ in range(_TRIES):
         tagged = table.refresh().metadata.refs.get(tag)
         if tagged is not None and tagged.snapshot_id == source.snapshot_id:
@@ -57,7 +57,7 @@ def unprotect(table_names: Iterable[str], tag_prefix: str) -> None:
     write_v3_metadata()
     for name in dict.fromkeys(table_names):
         try:
-            table = Catalogs().load_table(name, "spec.sources")
+            table = Catalogs().load_source(name, "spec.sources")
         except InvalidPlanInput as error:
             if error.may_pass:
                 raise

@@ -89,7 +89,7 @@ def _load(source: SourceInput) -> "Table":
 
     catalogs = Catalogs()
     check_pinned(catalogs, source, "spec.sources")
-    return catalogs.load_table(source.table, "spec.sources")
+    return catalogs.load_source(source.table, "spec.sources")
 
 
 @cache

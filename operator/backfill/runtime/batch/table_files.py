@@ -65,7 +65,7 @@ def whole_table(static: StaticInput) -> tuple[SourceTable, list[Split]]:
             timestamp_type="",
         )
     )
-    table = catalogs.load_table(static.table, "spec.staticTables")
+    table = catalogs.load_source(static.table, "spec.staticTables")
     try:
         files = _files_of(table, static.snapshot_id, found.open().schema)
         splits = [split for each in files for split in _row_groups(table, static.table, *each)]

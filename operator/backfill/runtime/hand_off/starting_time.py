@@ -98,7 +98,7 @@ def _reached(described: SourceInput) -> list[int]:
     """When the newest rows were committed, and up to when ingestion says that it has written
     everything.
     """
-    table = Catalogs().load_table(described.table, "spec.sources")
+    table = Catalogs().load_source(described.table, "spec.sources")
     snapshot = table.snapshot_by_id(described.snapshot_id)
     assert snapshot is not None, "the table was loaded with this snapshot a moment ago"
     says, _ = ingested(table.metadata, snapshot, described)
