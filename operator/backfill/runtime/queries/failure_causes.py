@@ -55,6 +55,8 @@ _AROUND_OTHERS_IN_JAVA = re.compile(
 )
 """Errors that may only say where another one occurred."""
 _NOT_THE_PROGRAM = tuple(str(Path(each.__path__[0])) for each in (backfill, py4j, pyspark))
+_DATABRICKS = {"databricks", "databricks.connect"}
+"""Modules of Databricks Connect, which cannot be installed beside PySpark."""
 _FRAMES = 4
 """Number of calls that are shown of a program's stack."""
 
@@ -65,6 +67,11 @@ def cause_of(error: BaseException) -> str:
     If Python code of the application or a source raised it, this is the message of that error,
     without its stack trace.
     """
+    if isinstance(error, ImportError) and error.name in _DATABRICKS:
+        return (
+            f"{error}; databricks-connect cannot be installed beside PySpark: where it is missing,"
+            " get the session from SparkSession.builder of pyspark.sql"
+        )
     text = _JAVA_CALL.sub("", _JAVA_FRAME.sub("", _QUERY_PLAN.sub("", str(error))), count=1).rstrip(
         "\n"
     )

@@ -110,6 +110,12 @@ def test_what_lies_at_the_bottom_of_an_error_is_told_once() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["databricks", "databricks.connect"])
+def test_an_import_of_databricks_connect_that_fails_names_what_to_use(name: str) -> None:
+    error = ModuleNotFoundError(f"No module named {name!r}", name=name)
+    assert "get the session from SparkSession.builder of pyspark.sql" in cause_of(error)
+
+
 def test_a_python_process_that_started_too_slowly_is_named_and_worth_another_attempt() -> None:
     """Spark waits ten seconds for it and cannot be told otherwise. In a task it tries again by
     itself; in the driver the query ends.
