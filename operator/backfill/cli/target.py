@@ -80,7 +80,8 @@ def find(target: str, namespace: str | None, state: Path) -> tuple[LocalStore, B
         known = did_you_mean(name, names) or (
             f"the namespace has {', '.join(names)}"
             if names
-            else "none was run with this --state-dir"
+            else "none was run with this --state-dir; for one on a cluster, run kubectl"
+            " backfill, or add --context"
         )
         raise BadInput(
             Problem(

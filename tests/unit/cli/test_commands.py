@@ -123,6 +123,16 @@ def test_a_name_that_is_not_known_is_told_with_those_that_are(
     assert "january" in ended.err
 
 
+def test_where_nothing_was_run_it_is_told_how_to_reach_a_cluster(backfill: Command) -> None:
+    """The commands that the status of a Backfill shows begin with kubectl."""
+    ended = backfill("approve", "january", "--namespace", "streaming")
+    assert (ended.status, ended.err) == (
+        2,
+        'error: there is no backfill "january" in namespace streaming of .backfill; none was run'
+        " with this --state-dir; for one on a cluster, run kubectl backfill, or add --context\n",
+    )
+
+
 def test_an_option_that_is_not_known_is_bad_input(backfill: Command) -> None:
     assert backfill("run", "--fast").status == 2
 
