@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pydantic import Field
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
@@ -87,7 +88,8 @@ def commit(table: Table, updates: tuple[TableUpdate, ...], *new_branches: str) -
     and that ``new_branches`` do not exist.
 
     This includes branches that are not changed. Sequence numbers are assigned by the committer, and
-    without it two snapshots could get the same one.
+    without it two snapshots could get the same one. Of branches that others created meanwhile, a
+    server knows; for catalogs without one, the last sequence number must be the same.
 
     Raises:
         CommitFailedException: the condition is not met, or the table was changed during the commit.
@@ -99,7 +101,8 @@ def commit(table: Table, updates: tuple[TableUpdate, ...], *new_branches: str) -
     )
     write_v3_metadata()
     kept = tuple(_with_retention(table, update) for update in updates)
-    table._do_commit(kept, (AssertTableUUID(uuid=table.metadata.table_uuid), *conditions))
+    same = _AssertTable(uuid=table.metadata.table_uuid, next=table.metadata.next_sequence_number())
+    table._do_commit(kept, (same, *conditions))
 
 
 def _with_retention(table: Table, update: TableUpdate) -> TableUpdate:
@@ -175,6 +178,19 @@ class Overwrite(NumberingProducer, _OverwriteFiles):
             for manifest in super()._existing_manifests()
             if manifest.has_added_files() or manifest.has_existing_files()
         ]
+
+
+class _AssertTable(AssertTableUUID):
+    """Also refuses sequence numbers that others have assigned, which PyIceberg does not for a new
+    branch, and not in format version 3. A table whose last one goes back cannot be read any more.
+    """
+
+    next: int = Field(exclude=True)
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        super().validate(base_metadata)
+        if base_metadata is not None and base_metadata.next_sequence_number() != self.next:
+            raise CommitFailedException("snapshots were added to the table meanwhile")
 
 
 class _AssertRef(AssertRefSnapshotId):

@@ -4,6 +4,7 @@ other row gets.
 Iceberg's own library reads such tables in tests/spark/test_icebergs_runtime.py.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ from staged import (
     RESULT,
     WINDOW,
     Row,
+    around_commit,
     content,
     expected,
     make_table,
@@ -157,6 +159,30 @@ def test_a_branch_keeps_snapshots_as_long_as_before(lake: Catalog) -> None:
     main = table.refresh().metadata.refs[MAIN_BRANCH]
     assert main.snapshot_id != base
     assert (main.min_snapshots_to_keep, main.max_snapshot_age_ms) == (7, 1_000_000)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("rows", [[], [(50, 0)]])
+def test_no_sequence_number_is_assigned_twice(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch, rows: list[Row], version: int
+) -> None:
+    """While others stage into new branches, from which a commit of an old state expects nothing."""
+    table = make_table(lake) if version == 2 else _make_table(lake)
+    _append(table, OLD)
+    base, other = table.metadata.current_snapshot_id, lake.load_table("raw.out")
+
+    def stage_twice(name: str) -> None:
+        for batch in range(2):
+            stage(other.refresh(), batch, rows, result=replace(RESULT, backfill=name))
+
+    around_commit(monkeypatch, table, before=lambda: stage_twice("first"))
+    stage(table, 0, NEW)
+    around_commit(monkeypatch, table, before=lambda: stage_twice("second"))
+    publish(output(), RESULT, WINDOW, base)
+    metadata = table.refresh().metadata
+    numbers = [each.sequence_number for each in metadata.snapshots]
+    assert len({*numbers}) == len(numbers)
+    assert metadata.last_sequence_number == max(numbers)
 
 
 def _make_table(lake: Catalog, partition: str | None = None) -> Table:
