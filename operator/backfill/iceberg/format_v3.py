@@ -41,6 +41,8 @@ from pyiceberg.table.update import (
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import IcebergBaseModel, TableVersion
 
+from backfill.api.errors import BackfillError
+
 V3: TableVersion = 3
 _FILE_NAMES = [field.name for field in DATA_FILE_TYPE[V3].fields]
 _FIRST_ROW_ID = _FILE_NAMES.index("first_row_id")
@@ -182,7 +184,12 @@ class NumberingProducer(_SnapshotProducer[Any]):
         metadata = self._transaction.table_metadata
         if not isinstance(metadata, TableMetadataV3):
             return super()._commit()
-        sequence_number, first_row_id = metadata.next_sequence_number(), metadata.next_row_id or 0
+        sequence_number, first_row_id = metadata.next_sequence_number(), metadata.next_row_id
+        if first_row_id is None or first_row_id < 0:
+            raise BackfillError(
+                f"the metadata of table {'.'.join(self._transaction._table.name())} does not say"
+                f" which numbers of rows are free: next-row-id is {first_row_id}"
+            )
         manifests, summary = self._manifests(), self._summary(self.snapshot_properties)
         location = self._transaction._table.location_provider().new_metadata_location(
             f"snap-{self._snapshot_id}-0-{self.commit_uuid}.avro"

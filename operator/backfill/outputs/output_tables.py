@@ -16,6 +16,7 @@ from backfill.api.manifests.spec_rules import output_is_source
 from backfill.api.output import Output
 from backfill.api.source import Source
 from backfill.api.spec import Window
+from backfill.iceberg.format_v3 import V3
 from backfill.iceberg.open_tables import Catalogs, is_same
 from backfill.iceberg.table_scan import scan_files
 from backfill.outputs.comparable_outputs import check_comparison
@@ -23,6 +24,7 @@ from backfill.outputs.compared_tables import other_table
 from backfill.outputs.export_places import check_exports
 from backfill.outputs.replaced_files import irremovable
 from backfill.outputs.result_names import Result
+from backfill.outputs.row_numbers import NUMBERS
 from backfill.outputs.staging import summary_of, taken
 from backfill.outputs.upserted_rows import check_keys
 from backfill.outputs.window_rows import WindowRows, cut_days, window_rows
@@ -135,6 +137,13 @@ def _format(table: Table, output: Output, field: str) -> list[Problem]:
     if _ENCRYPTED_WITH in table.properties:
         message = f"table {output.table} is encrypted, and a backfill would write plain files"
         problems.append(Problem(f"{field}.table", message, "use a table without encryption"))
+    if table.format_version >= V3:
+        for name in sorted({*NUMBERS} & {column.name for column in table.schema().fields}):
+            message = (
+                f"table {output.table} has a column {name}, which in format version 3 is the name"
+                " of what Iceberg itself keeps of each row"
+            )
+            problems.append(Problem(f"{field}.table", message, "rename the column"))
     file_format = table.properties.get(TableProperties.WRITE_FILE_FORMAT, "parquet").lower()
     if file_format != "parquet":
         message = f"table {output.table} is written as {file_format}, but a backfill writes Parquet"

@@ -22,6 +22,9 @@ from backfill.outputs.null_lists import keep_null_lists
 _ROW_ID = NestedField(2147483540, "_row_id", LongType(), required=False)
 _CHANGED = NestedField(2147483539, "_last_updated_sequence_number", LongType(), required=False)
 
+NUMBERS = (_ROW_ID.name, _CHANGED.name)
+"""The names of these columns, which no other column of such a table can have."""
+
 
 def with_row_numbers(schema: Schema) -> Schema:
     """The schema with the columns of the numbers."""

@@ -4,20 +4,24 @@ other row gets.
 Iceberg's own library reads such tables in tests/spark/test_icebergs_runtime.py.
 """
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import SetSnapshotRefUpdate
+from pyiceberg.types import LongType, NestedField
 
-from backfill.api.errors import CanNotUndo
+from backfill.api.errors import BackfillError, CanNotUndo
 from backfill.iceberg.format_v3 import NumberedFile, with_numbered_files
 from backfill.iceberg.table_scan import scan_files
+from backfill.outputs.output_tables import check_outputs
 from backfill.outputs.publication import publish
 from backfill.outputs.row_numbers import read_numbered_rows
 from backfill.outputs.table_commits import Append, as_writer, commit_produced
@@ -30,6 +34,7 @@ from iceberg_tables import (
     write_manifest,
 )
 from staged import (
+    COLUMNS,
     DAY_US,
     HOUR_US,
     RESULT,
@@ -183,6 +188,27 @@ def test_no_sequence_number_is_assigned_twice(
     numbers = [each.sequence_number for each in metadata.snapshots]
     assert len({*numbers}) == len(numbers)
     assert metadata.last_sequence_number == max(numbers)
+
+
+@pytest.mark.parametrize("free", [None, -5])
+def test_a_table_that_does_not_say_which_numbers_are_free_is_refused(
+    lake: Catalog, free: int | None
+) -> None:
+    table = _make_table(lake)
+    path = Path(table.metadata_location.removeprefix("file://"))
+    metadata = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(metadata | {"next-row-id": free}), "utf-8")
+    with pytest.raises(BackfillError, match=f"table raw.out .* next-row-id is {free}"):
+        stage(lake.load_table("raw.out"), 0, NEW)
+
+
+def test_a_column_with_the_name_of_the_numbers_is_refused_before_the_run(lake: Catalog) -> None:
+    columns = Schema(*COLUMNS.fields, NestedField(4, "_row_id", LongType()))
+    table = make_table(lake, columns=columns)
+    assert check_outputs([output()], [RESULT], WINDOW) == []
+    upgraded(lake, table)
+    (problem,) = check_outputs([output()], [RESULT], WINDOW)
+    assert "lake.raw.out has a column _row_id" in problem.message
 
 
 def _make_table(lake: Catalog, partition: str | None = None) -> Table:
