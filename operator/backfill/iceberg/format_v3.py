@@ -55,7 +55,9 @@ class NumberedFile(DataFile):
     """A data file with the first number of its rows."""
 
     changed_with: int | None = None
-    """The sequence number of the snapshot that added it, and so changed its rows last."""
+    """The sequence number of its rows' last change. A file that was restored, or compacted, keeps
+    it, but not the one of the snapshot that added the file.
+    """
 
     @property
     def first_row_id(self) -> int | None:
@@ -300,5 +302,5 @@ def _entries(manifest: ManifestFile, io: FileIO) -> list[ManifestEntry]:
         entries = [_inherit_from_manifest(entry, manifest) for entry in reader]
     for entry in entries:
         assert isinstance(entry.data_file, NumberedFile)
-        entry.data_file.changed_with = entry.file_sequence_number
+        entry.data_file.changed_with = entry.sequence_number
     return entries

@@ -110,7 +110,13 @@ def test_what_is_restored_has_the_numbers_that_it_had(lake: Catalog, partition: 
     Undo(output(), RESULT, WINDOW, published).run()
     assert content(table) == expected([*OLD, (6, 2 * DAY_US)], "production")
     after = _numbers(table)
-    assert {row: after[row][0] for row in before} == {row: before[row][0] for row in before}
+    assert {row: after[row] for row in before} == before
+    again = replace(RESULT, backfill="again")
+    base = table.metadata.current_snapshot_id
+    stage(table, 0, NEW, result=again)
+    publish(output(), again, WINDOW, base)
+    rewritten = _numbers(table)
+    assert {row: rewritten[row] for row, _ in STAY} == {row: before[row] for row, _ in STAY}
 
 
 def test_rows_are_not_restored_without_their_deletion_vector(lake: Catalog) -> None:
