@@ -119,3 +119,16 @@ def test_a_table_is_read_without_its_variants_and_is_not_written(
     assert "ts" in seen.column_names
     with pytest.raises(InvalidPlanInput, match=re.escape(f"support: {named} of type variant")):
         Catalogs().load_table("lake.raw.events", "spec.outputs")
+
+
+def test_a_table_whose_variants_were_dropped_is_not_written(events: Table) -> None:
+    """Its older files still have them."""
+    change(events, "schemas", of_type("variant"))
+    path = Path(events.metadata_location.removeprefix("file://"))
+    metadata = json.loads(path.read_bytes())
+    (old,) = metadata["schemas"]
+    new = old | {"schema-id": 1, "fields": old["fields"][:1]}
+    path.write_text(json.dumps(metadata | {"schemas": [old, new], "current-schema-id": 1}))
+    assert Catalogs().load_source("lake.raw.events", "spec.sources").schema().fields
+    with pytest.raises(InvalidPlanInput, match="support: note of type variant"):
+        Catalogs().load_table("lake.raw.events", "spec.outputs")
