@@ -67,6 +67,7 @@ def _others(fields: tuple[NestedField, ...]) -> Iterator[NestedField]:
     for field in fields:
         if isinstance(field.field_type, StructType):
             kind = StructType(*_others(field.field_type.fields))
-            yield field.model_copy(update={"field_type": kind})
+            if kind.fields or not field.field_type.fields:  # Arrow makes no rows of empty structs
+                yield field.model_copy(update={"field_type": kind})
         elif not isinstance(field.field_type, VariantType):
             yield field

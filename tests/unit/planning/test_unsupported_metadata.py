@@ -12,6 +12,7 @@ import pytest
 from planned import hourly, plan, source
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
+from pyiceberg.types import StructType
 
 from backfill.api.errors import InvalidPlanInput
 from backfill.iceberg.open_tables import Catalogs
@@ -101,8 +102,15 @@ def test_manifests_are_read_in_every_codec(lake: Catalog, tmp_path: Path, codec:
             },
             "note.says",
         ),
+        (
+            {
+                "type": "struct",
+                "fields": [{"id": 8, "name": "says", "type": "variant", "required": False}],
+            },
+            "note.says",
+        ),
     ],
-    ids=["column", "field"],
+    ids=["column", "field", "only field"],
 )
 def test_a_table_is_read_without_its_variants_and_is_not_written(
     events: Table, tmp_path: Path, kind: object, named: str
@@ -117,6 +125,7 @@ def test_a_table_is_read_without_its_variants_and_is_not_written(
     seen = Catalogs().load_source("lake.raw.events", "spec.sources").schema()
     assert named not in seen.column_names
     assert "ts" in seen.column_names
+    assert all(seen.find_type(name) != StructType() for name in seen.column_names)
     with pytest.raises(InvalidPlanInput, match=re.escape(f"support: {named} of type variant")):
         Catalogs().load_table("lake.raw.events", "spec.outputs")
 
