@@ -68,8 +68,8 @@ class Replacement:
         self._rows = rows
         self._spec_id = spec_id
         self._since = since
-        self._kept: dict[frozenset[str], tuple[DataFile, ...] | None] = {}
-        """By file and its delete files, what remains of it;
+        self._kept: dict[tuple[frozenset[str], int | None], tuple[DataFile, ...] | None] = {}
+        """By file and its delete files, and the number of its first row, what remains of it;
         None if none of its rows is replaced.
         """
 
@@ -121,7 +121,9 @@ class Replacement:
             ) from error
 
     def _rest(self, table: Table, task: FileScanTask) -> tuple[DataFile, ...] | None:
-        key = frozenset({task.file.file_path, *(delete.file_path for delete in task.delete_files)})
+        paths = frozenset({task.file.file_path, *(each.file_path for each in task.delete_files)})
+        # in a table that was upgraded, somebody's commit gives it one
+        key = paths, task.file.first_row_id if isinstance(task.file, NumberedFile) else None
         if key not in self._kept:
             self._kept[key] = (
                 self._write_rest(table, task) if any_inside(table, task, self._rows) else None

@@ -196,6 +196,27 @@ def test_no_sequence_number_is_assigned_twice(
     assert metadata.last_sequence_number == max(numbers)
 
 
+def test_rows_keep_the_numbers_that_they_get_while_a_commit_is_tried(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of a table that was upgraded get theirs with whatever is committed next."""
+    table = make_table(lake)
+    _append(table, OLD)
+    table = upgraded(lake, table)
+    base, other = table.metadata.current_snapshot_id, lake.load_table("raw.out")
+    stage(table, 0, NEW)
+    then: Numbers = {}
+
+    def number_rows() -> None:
+        _append(other, [(6, 2 * DAY_US)])
+        then.update(_numbers(other))
+
+    around_commit(monkeypatch, table, before=number_rows)
+    publish(output(), RESULT, WINDOW, base)
+    now = _numbers(table)
+    assert {row: now[row] for row, _ in STAY} == {row: then[row] for row, _ in STAY}
+
+
 @pytest.mark.parametrize("free", [None, -5])
 def test_a_table_that_does_not_say_which_numbers_are_free_is_refused(
     lake: Catalog, free: int | None
