@@ -1,0 +1,260 @@
+"""One history of one Backfill, from its creation to its deletion."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+
+from choices import Choices, History, shortest
+from oracles import Oracles, outcome_of, status_of
+from simulated_api_server import SimulatedApiServer, Written
+from simulated_lake import SimulatedLake
+from simulated_operator import SimulatedOperator, virtual_time
+from simulated_people import NAME, SimulatedPeople, backfill_spec
+from simulated_spark import SimulatedSparkCluster
+from virtual_time import Violation, World
+
+from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.controller.decisions.deleting import REMOVAL_LIMIT
+from backfill.kube.resources import BACKFILL
+
+TROUBLE_SECONDS = 1500.0
+"""How long things may go wrong."""
+CALM_SECONDS = 3 * 3600.0
+"""Within which everything has come to its end after that."""
+_SETTLING_SECONDS = 300.0
+_CHANCES = (0.0, 0.02, 0.08, 0.2)
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a history went."""
+
+    history: History
+    lines: tuple[str, ...]
+    failure: str
+    """Which promise was broken; empty if none was."""
+    outcome: str
+    """Reason of the condition ``Succeeded`` in the end."""
+    events: int
+
+
+class _Simulation:
+    def __init__(self, choices: Choices, random: Random):
+        """``random`` decides how much goes wrong, and nothing else."""
+        world = self.world = World(choices)
+        chances = {
+            name: random.choice(_CHANCES)
+            for name in ("requests", "watches", "spark", "drivers", "jobs", "people")
+        }
+        steps = 3 + choices.number("steps", 3, 0.5)
+        self.server = SimulatedApiServer(world)
+        self.lake = SimulatedLake(world, steps)
+        self.spark = SimulatedSparkCluster(
+            world,
+            self.server,
+            self.lake,
+            chance=chances["spark"],
+            driver_chance=chances["drivers"] / 2,
+            job_chance=chances["jobs"],
+        )
+        self.oracles = Oracles(world, self.server, self.lake, self.spark)
+        self.people = SimulatedPeople(
+            world, self.server, self.lake, self.oracles.seen, chance=4 * chances["people"]
+        )
+        self._chances = chances
+        self._replicas = 1 + choices.number("second replica", 2, 0.4)
+        self._started = 0
+        self._operators: list[SimulatedOperator] = []
+        self._deleted_at: float | None = None
+        self._incomplete = False
+        self.server.listeners.append(self._written)
+        self.manual = bool(choices.number("approval Manual", 2, 0.4))
+        spec = backfill_spec(
+            outputs=1 + choices.number("second output", 2, 0.3),
+            mode=("Append", "Replace")[choices.number("mode Replace", 2, 0.4)],
+            manual=self.manual,
+            in_pod=bool(choices.number("jobs in pods", 2, 0.4)),
+            protect=bool(choices.number("protected snapshots", 2, 0.4)),
+            ttl=bool(choices.number("ttlAfterFinished", 2, 0.2)),
+        )
+        self.uid = self.people.create(spec)
+        for _ in range(self._replicas):
+            self._start_operator()
+        self.outcome = ""
+
+    def _start_operator(self) -> None:
+        self._started += 1
+        self._operators.append(
+            SimulatedOperator(
+                self.world,
+                self.server,
+                self.lake,
+                f"operator-{self._started}",
+                chance=self._chances["requests"] / 3,
+                watch_chance=self._chances["watches"],
+                job_chance=self._chances["jobs"],
+                on_exit=self._restart,
+            )
+        )
+
+    def _restart(self) -> None:
+        self.world.after(
+            self.world.later("operator restarts", (5.0, 90.0), 0.2), self._start_operator
+        )
+
+    def _written(self, written: Written) -> None:
+        if written.resource != BACKFILL:
+            return
+        if written.after is None:
+            self._deleted_at = self.world.seconds
+            self.world.note("the Backfill is gone")
+            return
+        reason = outcome_of(written.after)[1]
+        self._incomplete = self._incomplete or reason == Reason.CLEANUP_INCOMPLETE
+        if "deletionTimestamp" not in written.after["metadata"]:
+            self.outcome = reason
+        published = find_condition(status_of(written.after).conditions, ConditionType.PUBLISHED)
+        if published is not None and published.reason == Reason.WAITING_FOR_APPROVAL:
+            wait = self.world.later("reviewer waits", (20.0, 300.0), 0.3)
+            self.world.after(wait, self.people.decide)
+
+    def run(self) -> None:
+        """Runs to the end.
+
+        Raises:
+            Violation: a promise was broken.
+        """
+        self._pass(TROUBLE_SECONDS, until_rest=True)
+        self.world.choices.quiet = True
+        self.world.note("from here on, nothing goes wrong any more")
+        self.people.edit(suspend=False)
+        self._pass(CALM_SECONDS, until_rest=True)
+        self._check_end()
+        self._check_steady()
+        self._check_deletion()
+
+    def _pass(self, seconds: float, *, until_rest: bool) -> None:
+        """Lets time pass, and looks now and then whether all is done."""
+        end = self.world.seconds + seconds
+        while self.world.seconds < end and not (until_rest and self._rests()):
+            self.world.run_until(min(self.world.seconds + 30.0, end))
+            self.oracles.check_drivers()
+
+    def _rests(self) -> bool:
+        found = self.server.get(BACKFILL, NAME)
+        if found is None:
+            return True
+        return (
+            "deletionTimestamp" not in found["metadata"]
+            and outcome_of(found)[0] in ("True", "False")
+            and self.world.seconds > self.people.busy_until
+        )
+
+    def _check_end(self) -> None:
+        found = self.server.get(BACKFILL, NAME)
+        if found is None:
+            return
+        if "deletionTimestamp" in found["metadata"]:
+            raise Violation("its deletion does not end")
+        value, reason = outcome_of(found)
+        if value not in ("True", "False"):
+            stage = [(each.type.value, each.reason.value) for each in status_of(found).conditions]
+            raise Violation(f"it does not come to an end: {stage}")
+        if value == "False" and not self._is_justified(reason):
+            condition = find_condition(status_of(found).conditions, ConditionType.SUCCEEDED)
+            raise Violation(
+                f"it fails without a cause: {reason}: {condition and condition.message}"
+            )
+
+    def _is_justified(self, reason: str) -> bool:
+        """Whether what has gone wrong explains a failure."""
+        taken = {site: value for (site, _), value in self.world.choices.taken.items()}
+        return {
+            Reason.ATTEMPTS_EXHAUSTED: any(
+                site.startswith(("driver", "Spark operator", "kubelet", "garbage", "operator"))
+                for site in taken
+            ),
+            Reason.PUBLISH_CONFLICT: bool(self.lake.conflicting),
+            Reason.RESULT_LOST: bool(self.lake.damaged),
+            Reason.REJECTED: "reviewer" in taken,
+            Reason.UNDONE: self.people.undone,
+        }.get(Reason(reason), False)
+
+    def _check_steady(self) -> None:
+        """A Backfill that is at rest is not written any more, also if it is reconciled again."""
+        self._pass(_SETTLING_SECONDS, until_rest=False)
+        found = self.server.get(BACKFILL, NAME)
+        if found is not None and "ttlAfterFinished" in found["spec"]:
+            self._pass(3600.0, until_rest=False)
+        writes = self.oracles.operator_writes
+        for each in self._operators:
+            if each.leads:
+                each.poke()
+        self._pass(60.0, until_rest=False)
+        if self.oracles.operator_writes != writes:
+            raise Violation("it goes on writing although nothing happens")
+
+    def _check_deletion(self) -> None:
+        found = self.server.get(BACKFILL, NAME)
+        if found is not None:
+            self.people.delete()
+            self._pass(REMOVAL_LIMIT.total_seconds() + 60.0, until_rest=True)
+            if self.server.get(BACKFILL, NAME) is not None:
+                raise Violation("its deletion does not end")
+            if self._incomplete:
+                raise Violation("its deletion gave up although nothing went wrong")
+        self._pass(_SETTLING_SECONDS, until_rest=False)
+        self.oracles.check_removed(self.uid, NAME, incomplete=self._incomplete)
+
+
+@contextmanager
+def _quiet_logs() -> Iterator[None]:
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def simulate(seed: int) -> Result:
+    """The history of a seed."""
+    random = Random(seed)
+    return _run(Choices(random), random)
+
+
+def replay(history: History) -> Result:
+    """A history again, or one with fewer deviations."""
+    return _run(Choices(history=history), Random(0))
+
+
+def _run(choices: Choices, random: Random) -> Result:
+    failure, simulation = "", None
+    with _quiet_logs():
+        world = None
+        try:
+            simulation = _Simulation(choices, random)
+            world = simulation.world
+            with virtual_time(world):
+                simulation.run()
+        except Violation as violation:
+            failure = str(violation)
+    assert simulation is not None
+    assert world is not None
+    return Result(
+        dict(choices.taken), tuple(world.lines), failure, simulation.outcome, world.events
+    )
+
+
+def shrunk(result: Result) -> Result:
+    """The shortest history that breaks the same promise."""
+    kind = _kind(result.failure)
+    found = shortest(result.history, lambda history: _kind(replay(history).failure) == kind)
+    return replay(found)
+
+
+def _kind(failure: str) -> str:
+    """A failure without its figures."""
+    return "".join(" " if each.isdigit() else each for each in failure).partition(":")[0]
