@@ -120,11 +120,21 @@ class Elector:
             renewed_at is not None and self._monotonic() - renewed_at < self._times.renew_deadline
         )
 
+    @property
+    def _has_lapsed(self) -> bool:
+        """Whether this process has led, and could not renew the Lease in time."""
+        return self._renewed_at is not None and not self.leads
+
     def attempt(self) -> bool:
         """Acquires or renews the Lease, and returns whether it is held now. Never raises: if a
         request fails, so does the attempt.
+
+        A leader whose Lease has lapsed never leads again, since it may have dropped what was due in
+        the meantime: its process ends, and the next leader begins with everything.
         """
         began = self._monotonic()
+        if self._has_lapsed:
+            return False
         try:
             held = self._try()
         except ConflictError:
@@ -134,6 +144,8 @@ class Elector:
         except Exception as error:
             _LOG.warning("the lease could not be read or written: %s", error)
             return False
+        if self._has_lapsed:
+            return False  # during the request
         self._renewed_at = began if held else None
         return held
 

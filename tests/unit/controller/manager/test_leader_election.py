@@ -131,6 +131,33 @@ def test_a_leader_that_can_not_renew_stops_before_anybody_else_may_begin(
     assert not two.attempt()
 
 
+def test_a_leader_that_has_lapsed_never_leads_again_because_it_may_have_dropped_what_was_due(
+    lease: FakeLease, clock: FakeClock
+) -> None:
+    one, two = candidate(lease, "one", clock), candidate(lease, "two", clock)
+    assert one.attempt()
+    clock.now += 10
+    assert not one.attempt()
+    assert not one.leads
+    assert not two.attempt()
+    clock.now += 15
+    assert two.attempt()
+
+
+def test_a_leader_that_lapses_while_it_renews_does_not_lead_again(
+    lease: FakeLease, clock: FakeClock
+) -> None:
+    def slow() -> None:
+        clock.now += 5
+
+    one = candidate(lease, "one", clock)
+    assert one.attempt()
+    clock.now += 9
+    lease.between = slow
+    assert not one.attempt()
+    assert not one.leads
+
+
 def test_a_leader_whose_lease_was_taken_stops_at_once(lease: FakeLease, clock: FakeClock) -> None:
     one, two = candidate(lease, "one", clock), candidate(lease, "two", FakeClock())
     assert one.attempt()
