@@ -44,7 +44,6 @@ class Oracles:
         self._server = server
         self._lake = lake
         self._spark = spark
-        self._started: set[int] = set()
         self.operator_writes = 0
         """Writes of operators, apart from those of Leases."""
         self.seen: dict[str, dict[str, int]] = {}
@@ -100,17 +99,18 @@ class Oracles:
         attempt = int(name.rpartition("-a")[2]) if "-a" in name else 0
         if not attempt:
             return
-        if attempt in self._started:
-            raise Violation(f"the child of attempt {attempt} was created twice")
-        self._started.add(attempt)
         backfill = self._server.get(BACKFILL, name.rpartition("-a")[0])
-        if backfill is None:
+        owner = written.after["metadata"]["ownerReferences"][0]["uid"] if written.after else ""
+        if backfill is None or backfill["metadata"]["uid"] != owner:
             return
         recorded = status_of(backfill).attempts
         if attempt not in [each.number for each in recorded]:
             raise Violation(f"the child of attempt {attempt} was created before it was recorded")
         for driver in self._spark.drivers:
-            if driver.may_commit and driver.settings.attempt != attempt:
+            if driver.may_commit and (driver.settings.uid, driver.settings.attempt) != (
+                owner,
+                attempt,
+            ):
                 raise Violation(
                     f"the child of attempt {attempt} was created while the driver of"
                     f" {driver.settings.attempt} may commit"
@@ -125,7 +125,7 @@ class Oracles:
     def _published(self, staged: StagedOutput, branch: Branch) -> None:
         """Called right before a result is published."""
         raw = self._server.get(BACKFILL, staged.name)
-        if raw is None:
+        if raw is None or raw["metadata"]["uid"] != staged.uid:
             raise Violation("a result is published of a Backfill that is gone")
         name, backfill = staged.output.name, read_json(Backfill, raw)
         output = next(each for each in backfill.status.outputs if each.name == name)
@@ -163,6 +163,16 @@ class Oracles:
                 raise Violation(f"{output.table} has steps {found}, not each of them once")
             if not output.is_published:
                 raise Violation(f"succeeded, but {output.name} is not published")
+
+    def check_told(self, status: BackfillStatus, uid: str) -> None:
+        """A status that is final says what there is."""
+        reason = _outcome(status)[1]
+        for output in status.outputs:
+            found = self._lake.tables[output.table].published_steps(uid)
+            if reason == Reason.UNDONE and found:
+                raise Violation(f"undone, but {output.table} has steps {found}")
+            if reason == Reason.REJECTED and found and not output.is_published:
+                raise Violation(f"rejected, but {output.table} has steps {found}")
 
     def check_removed(self, uid: str, name: str, *, incomplete: bool) -> None:
         """Nothing is left of a Backfill that was deleted."""
@@ -212,8 +222,6 @@ def check_transition(before: BackfillStatus, after: BackfillStatus) -> None:
         raise Violation("the plan of committed steps is dropped")
     if after.observed_generation < before.observed_generation:
         raise Violation("the observed generation goes back")
-    if after.plan_id and after.progress.committed < before.progress.committed:
-        raise Violation(f"progress goes from {before.progress.committed} back")
     _check_attempts(before.attempts, after.attempts)
     published = {each.name: each.snapshot_id for each in before.outputs if each.snapshot_id}
     now = {each.name: each.snapshot_id for each in after.outputs}
@@ -248,7 +256,7 @@ def _check_attempts(before: tuple[Attempt, ...], after: tuple[Attempt, ...]) -> 
     known = {each.number: each for each in after}
     for old in before:
         new = known.get(old.number)
-        if new is not None and old.outcome != "Running" and new.outcome != old.outcome:
+        if new is not None and old.outcome not in ("Running", new.outcome):
             raise Violation(f"attempt {old.number} was {old.outcome} and is {new.outcome}")
 
 

@@ -68,6 +68,8 @@ class SimulatedApiServer:
         self._versions = count(100)
         self._uids = count(1)
         self.version = 100
+        self.away_until = 0.0
+        """Until when it does not answer operators."""
         self.listeners: list[Callable[[Written], None]] = []
         """Called after each write."""
         self.ends_pod: Callable[[str, int | None], bool] = lambda name, grace: True
@@ -385,6 +387,8 @@ class SimulatedTransport:
         options = _FATES_OF_READS if read else _FATES
         fate = self._world.pick(site, options, self._chance / 4 if read else self._chance)
         lost = Unreachable(f"cannot {call.verb} {call.where}: no answer")
+        if self._world.seconds < self._server.away_until:
+            raise lost
         match fate:
             case "fails" | "fails before it takes effect":
                 raise lost

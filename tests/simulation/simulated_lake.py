@@ -4,6 +4,7 @@ A commit is atomic, as in Iceberg. Its answer may be lost, and it may still be m
 process that asked for it was killed.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -41,6 +42,10 @@ WINDOW_START = datetime(2024, 1, 1, tzinfo=UTC)
 SOURCES = ("clicks", "plays")
 HOUR_US = 3_600_000_000
 MISALIGNMENT_US = 2 * HOUR_US
+HANG_SECONDS = 300.0
+"""After which a job that hangs is given up."""
+LEAST_RETRY_SECONDS = 5.0
+"""Less than any job that failed is waited for."""
 ROWS = 100
 """Rows of a step."""
 
@@ -107,6 +112,12 @@ class SimulatedLake:
         """Called before a result is published."""
         self.on_discard: list[Callable[[str], None]] = []
         """Called with the uid of a Backfill before anything of it is removed."""
+        self.away_until = 0.0
+        """Until when neither catalog nor store answer jobs."""
+        self.first_failure: float | None = None
+        """When a job has failed for the first time."""
+        self.failed_at: dict[str, float] = {}
+        """When a job has last failed, by its kind."""
         self.conflicting: set[str] = set()
         """Tables in whose window something else was committed."""
         self.damaged: set[str] = set()
@@ -148,6 +159,8 @@ class SimulatedLake:
         Raises:
             BackfillError: the job fails.
         """
+        if self._world.seconds < self.away_until:
+            raise BackfillError("the catalog is away")
         match job:
             case PlanJob():
                 return self._plan(job)
@@ -310,7 +323,11 @@ class SimulatedJobProcess:
         self._lake = lake
         self._job = job
         self._actor = actor
-        self._site = f"{job_kind(type(job))} job"
+        kind = job_kind(type(job))
+        self._site = f"{kind} job"
+        waited = world.seconds - lake.failed_at.pop(kind, -math.inf)
+        if waited < LEAST_RETRY_SECONDS:
+            raise Violation(f"the {kind} job is tried again {waited:.0f} s after it failed")
         self._chance = chance
         self._on_end = on_end
         self._killed = False
@@ -339,10 +356,12 @@ class SimulatedJobProcess:
             self._chance,
         )
         if fate == "hangs":
-            self._world.after(3600.0, lambda: self._end(None), self._actor)
+            self._world.after(HANG_SECONDS, lambda: self._end(None), self._actor)
             return
         seconds = self._world.later(f"{self._site} takes", (2.0, 25.0, 120.0), self._chance)
-        sent = self._world.later(f"{self._site}'s last request", (0.0, 20.0), self._chance / 2)
+        sent = 0.0
+        if isinstance(self._job, PublishJob | UndoJob):  # their last request is a commit
+            sent = self._world.later(f"{self._site}'s commit", (0.0, 20.0), self._chance / 2)
         self._world.after(seconds, lambda: self._ask(fate, sent), self._actor)
 
     def _ask(self, fate: str, sent: float) -> None:
@@ -378,4 +397,8 @@ class SimulatedJobProcess:
     def _end(self, message: Message | None) -> None:
         if not self._killed:
             self._killed = True
+            if message is None or message.kind == "Failed":
+                if self._lake.first_failure is None:
+                    self._lake.first_failure = self._world.seconds
+                self._lake.failed_at[job_kind(type(self._job))] = self._world.seconds
             self._on_end(message)

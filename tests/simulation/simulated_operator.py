@@ -276,11 +276,12 @@ class SimulatedOperator:
         self._world.after(RELIST_SECONDS, lambda: self._guarded(self._relist), f"{self.name}/watch")
 
     def _elect(self) -> None:
-        self._elector.attempt()
-        if self._elector.leads and not self._led:
+        if self._elector.attempt() and not self._led:
             self._led = True
             self._world.note(f"{self.name} leads")
             self.poke()
+        if self._led and not self._elector.leads:
+            self._world.after(_EXIT_SECONDS, lambda: self._guarded(self.exit), f"{self.name}/lease")
         self._world.after(
             LEASE_TIMES.retry, lambda: self._guarded(self._elect), f"{self.name}/lease"
         )

@@ -12,7 +12,14 @@ from backfill.api.backfill import API_VERSION, Backfill
 from backfill.api.decision import DECISION_KIND, decision_name, next_undo, undo_name
 from backfill.api.manifests.problems import read_json
 from backfill.api.status import Verdict
-from backfill.kube.resources import BACKFILL, DECISION, SPARK_APPLICATION
+from backfill.controller.cluster.plan_config_map import config_map_name
+from backfill.kube.resources import (
+    BACKFILL,
+    CONFIG_MAP,
+    DECISION,
+    SPARK_APPLICATION,
+    SPLIT_ASSIGNMENT,
+)
 
 NAME = "july"
 PLANS = (
@@ -22,8 +29,11 @@ PLANS = (
     "have it tried again",
     "correct the overrides",
     "delete it",
+    "delete it, and create it again",
     "undo it",
     "change the production application",
+    "delete the ConfigMap of its plan",
+    "delete its SplitAssignment",
     "commit into the window",
     "change the branch",
 )
@@ -51,23 +61,29 @@ class SimulatedPeople:
         self._chance = chance
         self.undone = False
         self.busy_until = 0.0
+        self._spec: dict[str, Any] = {}
 
     def create(self, spec: dict[str, Any]) -> str:
         """Applies the application and the Backfill. Returns the Backfill's uid."""
         self._server.create(SPARK_APPLICATION, _production(), "people")
-        manifest = {
-            "apiVersion": API_VERSION,
-            "kind": "Backfill",
-            "metadata": {"name": NAME},
-            "spec": spec,
-        }
-        made = self._server.create(BACKFILL, manifest, "people")
-        for number in (1, 2, 3):
+        self._spec = spec
+        uid = self._apply()
+        for number in (1, 2, 3, 4):
             what = self._world.pick(f"person {number}", PLANS, self._chance)
             if what != PLANS[0]:
                 when = self._world.later(f"person {number} waits", TIMES, 0.9)
                 self._world.after(when, self._acts()[what])
                 self.busy_until = max(self.busy_until, when + 1.0)
+        return uid
+
+    def _apply(self) -> str:
+        manifest = {
+            "apiVersion": API_VERSION,
+            "kind": "Backfill",
+            "metadata": {"name": NAME},
+            "spec": self._spec,
+        }
+        made = self._server.create(BACKFILL, manifest, "people")
         return str(made["metadata"]["uid"])
 
     def _acts(self) -> dict[str, Callable[[], None]]:
@@ -79,6 +95,13 @@ class SimulatedPeople:
                 overrides={"sparkConf": {"spark.x": str(self._world.seconds)}}
             ),
             "delete it": self.delete,
+            "delete it, and create it again": self._start_over,
+            "delete the ConfigMap of its plan": lambda: self._server.delete(
+                CONFIG_MAP, config_map_name(NAME), "people"
+            ),
+            "delete its SplitAssignment": lambda: self._server.delete(
+                SPLIT_ASSIGNMENT, NAME, "people"
+            ),
             "undo it": lambda: self._decide(Verdict.UNDO),
             "change the production application": self._change_production,
             "commit into the window": self._commit,
@@ -91,11 +114,26 @@ class SimulatedPeople:
         if found is not None and "deletionTimestamp" not in found["metadata"]:
             self._world.note(f"a person sets {fields}")
             self._server.change(BACKFILL, NAME, "spec", {**found["spec"], **fields}, "people")
+            self._lake.failed_at.clear()  # what failed may be tried at once
 
     def delete(self) -> None:
         """Deletes the Backfill."""
         self._world.note("a person deletes it")
         self._server.delete(BACKFILL, NAME, "people")
+        self._lake.failed_at.clear()
+
+    def _start_over(self) -> None:
+        self.delete()
+        self._again()
+
+    def _again(self) -> None:
+        """Creates the Backfill once there is no other one of its name."""
+        if self._server.get(BACKFILL, NAME) is None:
+            self._world.note("a person creates it again")
+            self._apply()
+        else:
+            self._world.after(5.0, self._again)
+            self.busy_until = max(self.busy_until, self._world.seconds + 10.0)
 
     def decide(self) -> None:
         """Somebody looks at what waits for approval, and decides about it."""
@@ -170,7 +208,7 @@ class SimulatedPeople:
 
 
 def backfill_spec(
-    *, outputs: int, mode: str, manual: bool, in_pod: bool, protect: bool, ttl: bool
+    *, outputs: int, mode: str, manual: bool, in_pod: bool, protect: bool, ttl: bool, backoff: str
 ) -> dict[str, Any]:
     """The spec of a Backfill of the simulated tables."""
     spec: dict[str, Any] = {
@@ -195,7 +233,7 @@ def backfill_spec(
             }
             for name in ("counts", "sums")[:outputs]
         ],
-        "failurePolicy": {"maxAttempts": 3, "backoff": "10s"},
+        "failurePolicy": {"maxAttempts": 3, "backoff": backoff},
         "planning": {"runIn": "Pod" if in_pod else "Operator"},
         "ttlAfterFinished": "30m" if ttl else None,
     }

@@ -85,7 +85,11 @@ class SimulatedDriver:
     assignment: SplitAssignmentSpec | None = None
     stopping: bool = False
     silent: bool = False
+    channel: str = ""
+    """Uid of the SplitAssignment."""
     reported: SplitAssignmentStatus | None = None
+    earlier: SplitAssignmentStatus | None = None
+    """The report before the last one."""
     reported_at: float = 0.0
 
     def start(self) -> None:
@@ -129,6 +133,7 @@ class SimulatedDriver:
                 "cannot report for a while",
                 "reports for two in a row",
                 "sees no release for a while",
+                "has its last report but one delivered late",
             ),
             self.chance,
         )
@@ -163,6 +168,8 @@ class SimulatedDriver:
         self.report("Running")
         if fate == "reports for two in a row":
             self.report("Running", forced=True)
+        if fate.endswith("delivered late") and self.earlier is not None:
+            self._deliver(self.earlier)
         self.world.after(_TURN_SECONDS, self._turn)
 
     def _speak_again(self) -> None:
@@ -170,8 +177,8 @@ class SimulatedDriver:
 
     def _look(self) -> None:
         """Reads the assignment."""
-        found = self.server.get(SPLIT_ASSIGNMENT, self.settings.backfill)
-        if found is None or found["metadata"]["ownerReferences"][0]["uid"] != self.settings.uid:
+        found = self._channel()
+        if found is None:
             return
         spec = SplitAssignmentSpec.model_validate(found["spec"])
         if spec.attempt > self.settings.attempt:
@@ -183,6 +190,14 @@ class SimulatedDriver:
             if not self.stopping:
                 self.assignment = spec
                 self.stopping = spec.stop
+
+    def _channel(self) -> Manifest | None:
+        """The SplitAssignment; None for good once the one that was there first is gone."""
+        found = self.server.get(SPLIT_ASSIGNMENT, self.settings.backfill)
+        if found is None or found["metadata"]["ownerReferences"][0]["uid"] != self.settings.uid:
+            return None
+        self.channel = self.channel or uid_of(found)
+        return found if uid_of(found) == self.channel else None
 
     def _read(self, *, crash: bool) -> bool:
         """Lets each query commit a step; returns False if the process dies in between."""
@@ -204,7 +219,7 @@ class SimulatedDriver:
 
     def _check_alignment(self, step: int) -> None:
         header = self.lake.header
-        slowest = min(min(self._offsets.values()), header.steps - 1)
+        slowest = min(*self._offsets.values(), header.steps - 1)
         ahead = header.step_ends_us[step] - header.step_starts_us[slowest]
         if step != slowest and ahead > MISALIGNMENT_US:
             raise Violation(f"step {step} is read while step {slowest} is not committed")
@@ -239,10 +254,7 @@ class SimulatedDriver:
         repeated: bool = False,
     ) -> None:
         """Writes the status, if it has news or a heartbeat is due."""
-        assignments = self.server.get(SPLIT_ASSIGNMENT, self.settings.backfill)
-        if self.silent or assignments is None:
-            return
-        if assignments["metadata"]["ownerReferences"][0]["uid"] != self.settings.uid:
+        if self.silent or self._channel() is None:
             return
         queries = tuple(
             QueryProgress(
@@ -279,10 +291,14 @@ class SimulatedDriver:
             != status
         )
         if news or forced or self.world.seconds - self.reported_at >= _HEARTBEAT_SECONDS:
+            self.earlier = self.reported
             self.reported, self.reported_at = status, self.world.seconds
-            self.server.change(
-                SPLIT_ASSIGNMENT, self.settings.backfill, "status", status.to_manifest(), self._site
-            )
+            self._deliver(status)
+
+    def _deliver(self, status: SplitAssignmentStatus) -> None:
+        self.server.change(
+            SPLIT_ASSIGNMENT, self.settings.backfill, "status", status.to_manifest(), self._site
+        )
 
 
 class SimulatedSparkCluster:

@@ -17,6 +17,7 @@ from virtual_time import Violation, World
 
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.controller.decisions.deleting import REMOVAL_LIMIT
+from backfill.controller.decisions.job_retries import PATIENCE
 from backfill.kube.resources import BACKFILL
 
 TROUBLE_SECONDS = 1500.0
@@ -24,7 +25,7 @@ TROUBLE_SECONDS = 1500.0
 CALM_SECONDS = 3 * 3600.0
 """Within which everything has come to its end after that."""
 _SETTLING_SECONDS = 300.0
-_CHANCES = (0.0, 0.02, 0.08, 0.2)
+_CHANCES = (0.0, 0.05, 0.15, 0.3)
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class _Simulation:
         self._started = 0
         self._operators: list[SimulatedOperator] = []
         self._deleted_at: float | None = None
-        self._incomplete = False
+        self._incomplete: set[str] = set()
         self.server.listeners.append(self._written)
         self.manual = bool(choices.number("approval Manual", 2, 0.4))
         spec = backfill_spec(
@@ -77,12 +78,33 @@ class _Simulation:
             manual=self.manual,
             in_pod=bool(choices.number("jobs in pods", 2, 0.4)),
             protect=bool(choices.number("protected snapshots", 2, 0.4)),
+            backoff=("10s", "5m")[choices.number("backoff of 5 minutes", 2, 0.2)],
             ttl=bool(choices.number("ttlAfterFinished", 2, 0.2)),
         )
-        self.uid = self.people.create(spec)
+        self.uids: list[str] = []
+        self.people.create(spec)
+        self._storms()
         for _ in range(self._replicas):
             self._start_operator()
         self.outcome = ""
+
+    def _storms(self) -> None:
+        """Times when the API server, or the catalog and the store, are away."""
+        for who in ("API server", "catalog"):
+            lengths = (0.0, 40.0, 240.0, 1200.0)
+            length = self.world.later(f"{who} is away, which", lengths, self._chances["jobs"])
+            if length:
+                at = self.world.later(f"{who} is away later, which", (5.0, 40.0, 120.0, 300.0), 0.8)
+                self.world.after(at, lambda who=who, length=length: self._away(who, length))
+
+    def _away(self, who: str, seconds: float) -> None:
+        if self.world.choices.quiet:
+            return
+        until = self.world.seconds + seconds
+        if who == "catalog":
+            self.lake.away_until = until
+        else:
+            self.server.away_until = until
 
     def _start_operator(self) -> None:
         self._started += 1
@@ -111,8 +133,12 @@ class _Simulation:
             self._deleted_at = self.world.seconds
             self.world.note("the Backfill is gone")
             return
+        uid = written.after["metadata"]["uid"]
+        if uid not in self.uids:
+            self.uids.append(uid)
         reason = outcome_of(written.after)[1]
-        self._incomplete = self._incomplete or reason == Reason.CLEANUP_INCOMPLETE
+        if reason == Reason.CLEANUP_INCOMPLETE:
+            self._incomplete.add(uid)
         if "deletionTimestamp" not in written.after["metadata"]:
             self.outcome = reason
         published = find_condition(status_of(written.after).conditions, ConditionType.PUBLISHED)
@@ -128,6 +154,7 @@ class _Simulation:
         """
         self._pass(TROUBLE_SECONDS, until_rest=True)
         self.world.choices.quiet = True
+        self.lake.away_until = self.server.away_until = 0.0
         self.world.note("from here on, nothing goes wrong any more")
         self.people.edit(suspend=False)
         self._pass(CALM_SECONDS, until_rest=True)
@@ -162,6 +189,7 @@ class _Simulation:
         if value not in ("True", "False"):
             stage = [(each.type.value, each.reason.value) for each in status_of(found).conditions]
             raise Violation(f"it does not come to an end: {stage}")
+        self.oracles.check_told(status_of(found), found["metadata"]["uid"])
         if value == "False" and not self._is_justified(reason):
             condition = find_condition(status_of(found).conditions, ConditionType.SUCCEEDED)
             raise Violation(
@@ -170,12 +198,16 @@ class _Simulation:
 
     def _is_justified(self, reason: str) -> bool:
         """Whether what has gone wrong explains a failure."""
+        first = self.lake.first_failure
+        long = first is not None and self.world.seconds - first >= PATIENCE.total_seconds()
         taken = {site: value for (site, _), value in self.world.choices.taken.items()}
         return {
             Reason.ATTEMPTS_EXHAUSTED: any(
                 site.startswith(("driver", "Spark operator", "kubelet", "garbage", "operator"))
                 for site in taken
             ),
+            Reason.PLANNING_FAILED: long,
+            Reason.PUBLISH_FAILED: long,
             Reason.PUBLISH_CONFLICT: bool(self.lake.conflicting),
             Reason.RESULT_LOST: bool(self.lake.damaged),
             Reason.REJECTED: "reviewer" in taken,
@@ -203,10 +235,11 @@ class _Simulation:
             self._pass(REMOVAL_LIMIT.total_seconds() + 60.0, until_rest=True)
             if self.server.get(BACKFILL, NAME) is not None:
                 raise Violation("its deletion does not end")
-            if self._incomplete:
+            if self.uids[-1] in self._incomplete:
                 raise Violation("its deletion gave up although nothing went wrong")
         self._pass(_SETTLING_SECONDS, until_rest=False)
-        self.oracles.check_removed(self.uid, NAME, incomplete=self._incomplete)
+        for uid in self.uids:
+            self.oracles.check_removed(uid, NAME, incomplete=uid in self._incomplete)
 
 
 @contextmanager
