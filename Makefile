@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # A file is one process's. In this order those that take minutes come first, and none of them is left for the end. Real runs wait as
 # well: of three processes, one is always there that needs a core of two.
 PYTEST := $(PY) -m pytest --dist loadfile --no-loadscope-reorder --durations 20 --durations-min 5
-TESTS := tests/end_to_end tests/spark tests/unit
+TESTS := tests/end_to_end tests/simulation tests/spark tests/unit
 # What has to hold with every version of Spark: everything else is tested with the newest.
 CORE := tests/spark/test_batch_against_streaming.py tests/spark/test_source.py tests/spark/test_sink.py tests/spark/test_placed_checkpoints.py \
 	tests/spark/test_batch_spark_compatibility.py tests/spark/test_tables_in_sql.py tests/spark/test_icebergs_runtime.py \
