@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from simulation import Cluster, History
+from simulated_run import Cluster, History
 from timelines import MINUTE_US, history, timeline
 
 from backfill.coordination.released_steps import release

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
-from simulation import BrokenPromiseError, Cluster, History, Rules
+from simulated_run import BrokenPromiseError, Cluster, History, Rules
 from timelines import histories
 
 from backfill.coordination.released_steps import release

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulation import History
+from simulated_run import History
 from timelines import MINUTE_US, histories, timeline
 
 from backfill.api.quantities import from_us

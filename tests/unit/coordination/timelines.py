@@ -1,7 +1,7 @@
 """Plans with rows, written by hand or made by hypothesis."""
 
 from hypothesis import strategies as st
-from simulation import History, Row
+from simulated_run import History, Row
 
 from backfill.coordination.timeline import SourceTimeline, Timeline
 
