@@ -120,7 +120,6 @@ class Elector:
             renewed_at is not None and self._monotonic() - renewed_at < self._times.renew_deadline
         )
 
-    @property
     def _has_lapsed(self) -> bool:
         """Whether this process has led, and could not renew the Lease in time."""
         return self._renewed_at is not None and not self.leads
@@ -133,7 +132,7 @@ class Elector:
         the meantime: its process ends, and the next leader begins with everything.
         """
         began = self._monotonic()
-        if self._has_lapsed:
+        if self._has_lapsed():
             return False
         try:
             held = self._try()
@@ -144,7 +143,7 @@ class Elector:
         except Exception as error:
             _LOG.warning("the lease could not be read or written: %s", error)
             return False
-        if self._has_lapsed:
+        if self._has_lapsed():
             return False  # during the request
         self._renewed_at = began if held else None
         return held
