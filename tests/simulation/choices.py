@@ -15,6 +15,9 @@ Deviation = tuple[str, int]
 History = Mapping[Deviation, int]
 """The options that were taken, by number, where it was not the first one."""
 
+_FAVOURED = 0.5
+"""How often a history takes the option of a list that it has taken first."""
+
 
 class Choices:
     """Takes choices at random, or those of a history."""
@@ -23,11 +26,15 @@ class Choices:
         self._random = random
         self._given = dict(history or {})
         self._occurrences: Counter[str] = Counter()
+        self._favourites: dict[Sequence[str], int] = {}
+        """Options that this history takes more often than the others."""
         self.taken: dict[Deviation, int] = {}
         self.quiet = False
         """Whether nothing deviates any more."""
 
-    def number(self, site: str, options: int, chance: float) -> int:
+    def number(
+        self, site: str, options: int, chance: float, words: Sequence[str] | None = None
+    ) -> int:
         """The number of an option. ``chance`` is that of any but the first."""
         occurrence = self._occurrences[site]
         self._occurrences[site] += 1
@@ -37,6 +44,8 @@ class Choices:
             found = min(self._given.get((site, occurrence), 0), options - 1)
         elif self._random.random() < chance:
             found = 1 + self._random.randrange(options - 1)
+            if words is not None and self._random.random() < _FAVOURED:
+                found = self._favourites.setdefault(words, found)
         else:
             return 0
         if found:
@@ -45,7 +54,7 @@ class Choices:
 
     def pick(self, site: str, options: Sequence[str], chance: float) -> str:
         """An option in words."""
-        return options[self.number(site, len(options), chance)]
+        return options[self.number(site, len(options), chance, options)]
 
 
 def shortest(history: History, fails: Callable[[History], bool], tries: int = 400) -> History:

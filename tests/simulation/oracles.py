@@ -5,12 +5,12 @@ from functools import lru_cache
 
 from simulated_api_server import SimulatedApiServer, Written
 from simulated_lake import Branch, SimulatedLake
-from simulated_spark import SimulatedSparkCluster
+from simulated_spark import SimulatedDriver, SimulatedSparkCluster
 from virtual_time import Violation, World
 
 from backfill.api.approval import needed_approval
 from backfill.api.backfill import Backfill
-from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.api.conditions import SUMMARIES, ConditionType, Reason, find_condition
 from backfill.api.decision import BackfillDecision
 from backfill.api.manifests.problems import read_json
 from backfill.api.status import Attempt, BackfillStatus, Verdict
@@ -49,6 +49,7 @@ class Oracles:
         self.seen: dict[str, dict[str, int]] = {}
         """Head of each output's branch when a person looked at a result."""
         server.listeners.append(self._written)
+        spark.on_commit = self._committing
         lake.on_publish.append(self._published)
         lake.on_discard.append(self._discarded)
 
@@ -83,7 +84,7 @@ class Oracles:
     def _say(self, before: BackfillStatus, after: BackfillStatus) -> None:
         for each in after.conditions:
             old = find_condition(before.conditions, each.type)
-            if each.type in ("Ready", "Reconciling", "Stalled"):
+            if each.type in SUMMARIES:
                 continue
             if old is None or (old.status, old.reason) != (each.status, each.reason):
                 first = each.message.partition("\n")[0][:100]
@@ -106,21 +107,17 @@ class Oracles:
         recorded = status_of(backfill).attempts
         if attempt not in [each.number for each in recorded]:
             raise Violation(f"the child of attempt {attempt} was created before it was recorded")
-        for driver in self._spark.drivers:
-            if driver.may_commit and (driver.settings.uid, driver.settings.attempt) != (
-                owner,
-                attempt,
-            ):
-                raise Violation(
-                    f"the child of attempt {attempt} was created while the driver of"
-                    f" {driver.settings.attempt} may commit"
-                )
 
-    def check_drivers(self) -> None:
+    def _committing(self, _: SimulatedDriver) -> None:
         """Never more than one driver that can commit."""
-        able = [each.settings.attempt for each in self._spark.drivers if each.may_commit]
+        able = {each.settings.attempt for each in self._spark.drivers if each.may_commit}
         if len(able) > 1:
-            raise Violation(f"the drivers of attempts {able} may commit at once")
+            raise Violation(f"the drivers of attempts {sorted(able)} may commit at once")
+
+    def check_no_drivers(self) -> None:
+        """No driver runs for a Backfill that has ended."""
+        for driver in self._spark.drivers:
+            raise Violation(f"the driver of attempt {driver.settings.attempt} runs for nothing")
 
     def _published(self, staged: StagedOutput, branch: Branch) -> None:
         """Called right before a result is published."""
@@ -263,6 +260,19 @@ def _check_attempts(before: tuple[Attempt, ...], after: tuple[Attempt, ...]) -> 
 def _outcome(status: BackfillStatus) -> tuple[str, str]:
     found = find_condition(status.conditions, ConditionType.SUCCEEDED)
     return (found.status, found.reason) if found is not None else ("", "")
+
+
+def new_reasons(written: Written) -> list[str]:
+    """The reasons that conditions have got by a write, apart from those that summarise others."""
+    if written.before is None or written.after is None:
+        return []
+    before, after = status_of(written.before), status_of(written.after)
+    known = {(each.type, each.reason) for each in before.conditions}
+    return [
+        each.reason.value
+        for each in after.conditions
+        if each.type not in SUMMARIES and (each.type, each.reason) not in known
+    ]
 
 
 def outcome_of(manifest: Manifest) -> tuple[str, str]:

@@ -183,6 +183,8 @@ class SimulatedOperator:
         self._caches = Caches()
         self._watched = self._caches.watched()
         self._seen: dict[str, int] = {}
+        self._due: dict[str, float] = {}
+        """When a watch brings what it has to bring."""
         self._led = False
 
         def cluster(thread: str) -> SimulatedCluster:
@@ -319,8 +321,11 @@ class SimulatedOperator:
                     self._watch_chance,
                 )
                 end = len(self._server.events(watched.resource))
+                # nothing overtakes what was before it
+                due = max(self._world.seconds + seconds, self._due.get(watched.resource.plural, 0))
+                self._due[watched.resource.plural] = due
                 self._world.after(
-                    seconds,
+                    due - self._world.seconds,
                     partial(self._guarded, partial(self._deliver, watched, end)),
                     f"{self.name}/watch",
                 )

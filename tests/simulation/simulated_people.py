@@ -31,6 +31,7 @@ PLANS = (
     "delete it",
     "delete it, and create it again",
     "undo it",
+    "reject it",
     "change the production application",
     "delete the ConfigMap of its plan",
     "delete its SplitAssignment",
@@ -59,7 +60,7 @@ class SimulatedPeople:
         self._lake = lake
         self._seen = seen
         self._chance = chance
-        self.undone = False
+        self.undone = self.rejected = self._starting_over = False
         self.busy_until = 0.0
         self._spec: dict[str, Any] = {}
 
@@ -68,13 +69,24 @@ class SimulatedPeople:
         self._server.create(SPARK_APPLICATION, _production(), "people")
         self._spec = spec
         uid = self._apply()
-        for number in (1, 2, 3, 4):
+        for number in (1, 2):
             what = self._world.pick(f"person {number}", PLANS, self._chance)
             if what != PLANS[0]:
                 when = self._world.later(f"person {number} waits", TIMES, 0.9)
-                self._world.after(when, self._acts()[what])
-                self.busy_until = max(self.busy_until, when + 1.0)
+                self._act_later(what, when)
         return uid
+
+    def at_stage(self, reason: str) -> None:
+        """Somebody may do something because a condition has got a reason."""
+        what = self._world.pick(f"person at {reason}", PLANS, self._chance / 2)
+        if what != PLANS[0]:
+            when = self._world.later(f"person at {reason} waits", (0.5, 3.0, 12.0), 0.6)
+            self._act_later(what, when)
+
+    def _act_later(self, what: str, seconds: float) -> None:
+        act = self._acts()[what]
+        self._world.after(seconds, lambda: None if self._world.choices.quiet else act())
+        self.busy_until = max(self.busy_until, self._world.seconds + seconds + 1.0)
 
     def _apply(self) -> str:
         manifest = {
@@ -103,6 +115,7 @@ class SimulatedPeople:
                 SPLIT_ASSIGNMENT, NAME, "people"
             ),
             "undo it": lambda: self._decide(Verdict.UNDO),
+            "reject it": lambda: self._decide(Verdict.REJECT, unasked=True),
             "change the production application": self._change_production,
             "commit into the window": self._commit,
             "change the branch": self._change_branch,
@@ -124,12 +137,15 @@ class SimulatedPeople:
 
     def _start_over(self) -> None:
         self.delete()
-        self._again()
+        if not self._starting_over:
+            self._starting_over = True
+            self._again()
 
     def _again(self) -> None:
         """Creates the Backfill once there is no other one of its name."""
         if self._server.get(BACKFILL, NAME) is None:
             self._world.note("a person creates it again")
+            self._starting_over = False
             self._apply()
         else:
             self._world.after(5.0, self._again)
@@ -146,9 +162,12 @@ class SimulatedPeople:
         verdict = self._world.pick("reviewer", ("approves", "rejects"), self._chance)
         self._decide(Verdict.REJECT if verdict == "rejects" else Verdict.APPROVE)
 
-    def _decide(self, verdict: Verdict) -> None:
+    def _decide(self, verdict: Verdict, *, unasked: bool = False) -> None:
+        """Creates a decision. ``unasked``: even if the command line would refuse it."""
         backfill = self._backfill()
-        if backfill is None or undecidable(backfill, verdict):
+        if backfill is None or backfill.status.result is None:
+            return
+        if undecidable(backfill, verdict) and not unasked:
             return
         status = backfill.status
         result, number = status.result or "", next_undo(status)
@@ -173,6 +192,7 @@ class SimulatedPeople:
         }
         if self._server.get(DECISION, name) is None:
             self._world.note(f"jane decides: {verdict.value}")
+            self.rejected = self.rejected or verdict is Verdict.REJECT
             self._server.create(DECISION, manifest, "people")
 
     def _backfill(self) -> Backfill | None:
@@ -181,8 +201,9 @@ class SimulatedPeople:
 
     def _suspend_shortly(self) -> None:
         self.edit(suspend=True)
-        seconds = self._world.later("person is suspended for", (60.0, 1.0, 600.0), 0.5)
+        seconds = self._world.later("suspension", (2.0, 60.0, 600.0), 0.5)
         self._world.after(seconds, lambda: self.edit(suspend=False))
+        self.busy_until = max(self.busy_until, self._world.seconds + seconds + 1.0)
 
     def _change_production(self) -> None:
         spec = _production()["spec"] | {"image": f"app:{self._world.seconds:g}"}

@@ -81,10 +81,15 @@ class SimulatedDriver:
     chance: float
     on_end: Callable[[int, str], None]
     """Called with the exit status and the reason."""
+    on_commit: Callable[["SimulatedDriver"], None]
+    """Called before it commits a step."""
     alive: bool = True
     assignment: SplitAssignmentSpec | None = None
     stopping: bool = False
-    silent: bool = False
+    silent_until: float = 0.0
+    """Until when its reports do not arrive."""
+    waiting_until: float = 0.0
+    """Until when the first query commits nothing."""
     channel: str = ""
     """Uid of the SplitAssignment."""
     reported: SplitAssignmentStatus | None = None
@@ -133,23 +138,17 @@ class SimulatedDriver:
                 "cannot report for a while",
                 "reports for two in a row",
                 "sees no release for a while",
+                "lets its first query wait for a while",
                 "has its last report but one delivered late",
             ),
             self.chance,
         )
-        match fate:
-            case "dies":
-                self._exit(137, "OOMKilled")
-                return
-            case "hangs":
-                return
-            case "cannot report for a while":
-                self.silent = True
-                self.world.after(100.0, self._speak_again)
-            case "fails":
-                self.report("Failed", message="the query counts failed")
-                self._exit(1, "Error")
-                return
+        if fate == "hangs" or (fate in ("dies", "fails") and self._fail(fate)):
+            return
+        if fate == "lets its first query wait for a while":
+            self.waiting_until = self.world.seconds + 60.0
+        if fate == "cannot report for a while":
+            self.silent_until = self.world.seconds + 100.0
         if fate != "sees no release for a while":
             self._look()
         if not self.alive:
@@ -172,8 +171,12 @@ class SimulatedDriver:
             self._deliver(self.earlier)
         self.world.after(_TURN_SECONDS, self._turn)
 
-    def _speak_again(self) -> None:
-        self.silent = False
+    def _fail(self, fate: str) -> bool:
+        """Ends the process, which says so or not."""
+        if fate == "fails":
+            self.report("Failed", message="the query counts failed")
+        self._exit(*((1, "Error") if fate == "fails" else (137, "OOMKilled")))
+        return True
 
     def _look(self) -> None:
         """Reads the assignment."""
@@ -204,10 +207,14 @@ class SimulatedDriver:
         assignment, offsets, steps = self.assignment, self._offsets, self.lake.header.steps
         if assignment is None or not assignment.released:
             return True
-        for output, table in self.settings.outputs.items():
+        queries = list(self.settings.outputs.items())
+        if self.world.seconds < self.waiting_until:
+            del queries[0]
+        for output, table in queries:
             at = offsets[output]
             if at < min(assignment.released, steps):
                 self._check_alignment(at)
+                self.on_commit(self)
                 branch = result_branch(self.settings.namespace, self.settings.backfill)
                 self.lake.stage(table, branch, self.settings.uid, at)
                 if crash:
@@ -254,7 +261,7 @@ class SimulatedDriver:
         repeated: bool = False,
     ) -> None:
         """Writes the status, if it has news or a heartbeat is due."""
-        if self.silent or self._channel() is None:
+        if self.world.seconds < self.silent_until or self._channel() is None:
             return
         queries = tuple(
             QueryProgress(
@@ -322,6 +329,8 @@ class SimulatedSparkCluster:
         self._job_chance = job_chance
         self._processes: dict[str, SimulatedDriver | SimulatedJobProcess] = {}
         """Processes by the uid of their pod."""
+        self.on_commit: Callable[[SimulatedDriver], None] = lambda driver: None
+        """Called with a driver before it commits a step."""
         self._lost: set[str] = set()
         """Pods whose node does not respond."""
         server.ends_pod = self._ends_pod
@@ -423,10 +432,14 @@ class SimulatedSparkCluster:
             waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
             self._say_of_pod(name, "Pending", waiting)
             return
-        self._say_of_pod(name, "Running", {"running": {"startedAt": self._world.text_now}})
+        started = {"running": {"startedAt": self._world.text_now}}
         if JOB_LABEL in pod["metadata"]["labels"]:
-            self._processes[uid] = self._job(there)
+            process = self._job(there)
+            if process is not None:
+                self._processes[uid] = process
+                self._say_of_pod(name, "Running", started)
             return
+        self._say_of_pod(name, "Running", started)
         settings = Settings.of(there)
         driver = SimulatedDriver(
             self._world,
@@ -435,6 +448,7 @@ class SimulatedSparkCluster:
             settings,
             self._driver_chance,
             lambda status, reason: self._ended(name, uid, status, reason),
+            self.on_commit,
         )
         self._processes[uid] = driver
         driver.start()
@@ -443,7 +457,7 @@ class SimulatedSparkCluster:
             lambda: self._say(name.removesuffix("-driver"), "RUNNING"),
         )
 
-    def _job(self, pod: Manifest) -> SimulatedJobProcess:
+    def _job(self, pod: Manifest) -> SimulatedJobProcess | None:
         name, uid = pod["metadata"]["name"], uid_of(pod)
         given = next(
             each["value"]
@@ -452,8 +466,9 @@ class SimulatedSparkCluster:
             if each["name"] == JOB_VARIABLE
         )
         config_map = self._server.get(CONFIG_MAP, given)
-        if config_map is None:
-            raise Violation("a job's pod was created before its ConfigMap")
+        if config_map is None:  # it waits for it, as for any volume
+            self._world.after(10.0, lambda: self._run(pod))
+            return None
         job = decode_job(base64.b64decode(config_map["binaryData"][JOB_KEY]))
 
         def end(message: Message | None) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from choices import Choices, History, shortest
-from oracles import Oracles, outcome_of, status_of
+from oracles import Oracles, new_reasons, outcome_of, status_of
 from simulated_api_server import SimulatedApiServer, Written
 from simulated_lake import SimulatedLake
 from simulated_operator import SimulatedOperator, virtual_time
@@ -57,12 +57,12 @@ class _Simulation:
             self.server,
             self.lake,
             chance=chances["spark"],
-            driver_chance=chances["drivers"] / 2,
+            driver_chance=chances["drivers"],
             job_chance=chances["jobs"],
         )
         self.oracles = Oracles(world, self.server, self.lake, self.spark)
         self.people = SimulatedPeople(
-            world, self.server, self.lake, self.oracles.seen, chance=4 * chances["people"]
+            world, self.server, self.lake, self.oracles.seen, chance=2 * chances["people"]
         )
         self._chances = chances
         self._replicas = 1 + choices.number("second replica", 2, 0.4)
@@ -78,7 +78,7 @@ class _Simulation:
             manual=self.manual,
             in_pod=bool(choices.number("jobs in pods", 2, 0.4)),
             protect=bool(choices.number("protected snapshots", 2, 0.4)),
-            backoff=("10s", "5m")[choices.number("backoff of 5 minutes", 2, 0.2)],
+            backoff=("10s", "9m")[choices.number("backoff of 9 minutes", 2, 0.2)],
             ttl=bool(choices.number("ttlAfterFinished", 2, 0.2)),
         )
         self.uids: list[str] = []
@@ -141,6 +141,8 @@ class _Simulation:
             self._incomplete.add(uid)
         if "deletionTimestamp" not in written.after["metadata"]:
             self.outcome = reason
+        for stage in new_reasons(written):
+            self.people.at_stage(stage)
         published = find_condition(status_of(written.after).conditions, ConditionType.PUBLISHED)
         if published is not None and published.reason == Reason.WAITING_FOR_APPROVAL:
             wait = self.world.later("reviewer waits", (20.0, 300.0), 0.3)
@@ -167,16 +169,14 @@ class _Simulation:
         end = self.world.seconds + seconds
         while self.world.seconds < end and not (until_rest and self._rests()):
             self.world.run_until(min(self.world.seconds + 30.0, end))
-            self.oracles.check_drivers()
 
     def _rests(self) -> bool:
         found = self.server.get(BACKFILL, NAME)
-        if found is None:
-            return True
-        return (
+        if self.world.seconds < self.people.busy_until and not self.world.choices.quiet:
+            return False
+        return found is None or (
             "deletionTimestamp" not in found["metadata"]
             and outcome_of(found)[0] in ("True", "False")
-            and self.world.seconds > self.people.busy_until
         )
 
     def _check_end(self) -> None:
@@ -210,7 +210,7 @@ class _Simulation:
             Reason.PUBLISH_FAILED: long,
             Reason.PUBLISH_CONFLICT: bool(self.lake.conflicting),
             Reason.RESULT_LOST: bool(self.lake.damaged),
-            Reason.REJECTED: "reviewer" in taken,
+            Reason.REJECTED: self.people.rejected,
             Reason.UNDONE: self.people.undone,
         }.get(Reason(reason), False)
 
@@ -220,6 +220,7 @@ class _Simulation:
         found = self.server.get(BACKFILL, NAME)
         if found is not None and "ttlAfterFinished" in found["spec"]:
             self._pass(3600.0, until_rest=False)
+        self.oracles.check_no_drivers()
         writes = self.oracles.operator_writes
         for each in self._operators:
             if each.leads:
