@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # A file is one process's. In this order those that take minutes come first, and none of them is left for the end. Real runs wait as
 # well: of three processes, one is always there that needs a core of two.
 PYTEST := $(PY) -m pytest --dist loadfile --no-loadscope-reorder --durations 20 --durations-min 5
-TESTS := tests/end_to_end tests/simulation tests/spark tests/unit
+TESTS := tests/end_to_end tests/spark tests/simulation tests/unit
 # What has to hold with every version of Spark: everything else is tested with the newest.
 CORE := tests/spark/test_batch_against_streaming.py tests/spark/test_source.py tests/spark/test_sink.py tests/spark/test_placed_checkpoints.py \
 	tests/spark/test_batch_spark_compatibility.py tests/spark/test_tables_in_sql.py tests/spark/test_icebergs_runtime.py \
@@ -18,7 +18,7 @@ CORE := tests/spark/test_batch_against_streaming.py tests/spark/test_source.py t
 CLASSES := $(VENV)/spark-classes.jsa
 LOCAL_FILES := $(VENV)/local-files.jar
 
-.PHONY: help install demo test test-all test-hostile test-apiserver test-chart e2e lint lint-workflows format generate verify bench clean
+.PHONY: help install demo test test-all simulate test-hostile test-apiserver test-chart e2e lint lint-workflows format generate verify bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -43,6 +43,9 @@ $(CLASSES): | install
 
 $(LOCAL_FILES): tests/support/LocalFiles.java tests/support/local_files_jar.py | install
 	@$(PY) tests/support/local_files_jar.py $@ || echo "Without javac the tests go on, and take a little longer"
+
+simulate: install ## Let everything go wrong in a simulated cluster, in SEEDS different ways (10000)
+	@PYTHONPATH=operator $(PY) tests/simulation/run.py --seeds $(or $(SEEDS),10000)
 
 test-hostile: install ## Play a hostile team: only the tests that attack the operator (all other targets run them as well)
 	@$(PYTEST) -n 2 -m hostile tests/unit

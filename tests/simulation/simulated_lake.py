@@ -361,7 +361,7 @@ class SimulatedJobProcess:
         seconds = self._world.later(f"{self._site} takes", (2.0, 25.0, 120.0), self._chance)
         sent = 0.0
         if isinstance(self._job, PublishJob | UndoJob):  # their last request is a commit
-            sent = self._world.later(f"{self._site}'s commit", (0.0, 20.0), self._chance / 2)
+            sent = self._world.later(f"{self._site}'s commit", (0.0, 20.0), self._chance)
         self._world.after(seconds, lambda: self._ask(fate, sent), self._actor)
 
     def _ask(self, fate: str, sent: float) -> None:

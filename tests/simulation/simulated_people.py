@@ -78,7 +78,7 @@ class SimulatedPeople:
 
     def at_stage(self, reason: str) -> None:
         """Somebody may do something because a condition has got a reason."""
-        what = self._world.pick(f"person at {reason}", PLANS, self._chance / 2)
+        what = self._world.pick(f"person at {reason}", PLANS, self._chance)
         if what != PLANS[0]:
             when = self._world.later(f"person at {reason} waits", (0.5, 3.0, 12.0), 0.6)
             self._act_later(what, when)

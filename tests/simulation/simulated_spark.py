@@ -168,7 +168,8 @@ class SimulatedDriver:
         if fate == "reports for two in a row":
             self.report("Running", forced=True)
         if fate.endswith("delivered late") and self.earlier is not None:
-            self._deliver(self.earlier)
+            late = self.earlier
+            self.world.after(3.0, lambda: self._deliver(late))
         self.world.after(_TURN_SECONDS, self._turn)
 
     def _fail(self, fate: str) -> bool:

@@ -1,6 +1,7 @@
 """One history of one Backfill, from its creation to its deletion."""
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,6 +41,11 @@ class Result:
     """Reason of the condition ``Succeeded`` in the end."""
     events: int
 
+    @property
+    def kind(self) -> str:
+        """The failure without its figures."""
+        return re.sub(r"\d+", "", self.failure).partition(":")[0]
+
 
 class _Simulation:
     def __init__(self, choices: Choices, random: Random):
@@ -49,7 +55,7 @@ class _Simulation:
             name: random.choice(_CHANCES)
             for name in ("requests", "watches", "spark", "drivers", "jobs", "people")
         }
-        steps = 3 + choices.number("steps", 3, 0.5)
+        steps = 3 + choices.number("steps", 4, 0.5)
         self.server = SimulatedApiServer(world)
         self.lake = SimulatedLake(world, steps)
         self.spark = SimulatedSparkCluster(
@@ -284,11 +290,5 @@ def _run(choices: Choices, random: Random) -> Result:
 
 def shrunk(result: Result) -> Result:
     """The shortest history that breaks the same promise."""
-    kind = _kind(result.failure)
-    found = shortest(result.history, lambda history: _kind(replay(history).failure) == kind)
+    found = shortest(result.history, lambda history: replay(history).kind == result.kind)
     return replay(found)
-
-
-def _kind(failure: str) -> str:
-    """A failure without its figures."""
-    return "".join(" " if each.isdigit() else each for each in failure).partition(":")[0]
