@@ -6,21 +6,23 @@ from backfill.api.decision import next_undo
 from backfill.api.status import DecisionStatus, Verdict
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
+from backfill.controller.jobs.kinds.publish import PublishResult
 
 
 def note_decision(observed: Observed, draft: Draft) -> None:
     """Records the first decision to approve or reject the present result. It stays.
 
-    While a publication is in progress, a rejection does not count yet: what was committed already
-    may not be recorded.
+    A rejection counts while the result waits for approval, and once a publication has ended.
+    Otherwise one may be in progress, or was before the Backfill was suspended or failed, and what
+    was committed may not be recorded yet.
     """
     status, job = draft.status, observed.job
     stage = draft.find(ConditionType.PUBLISHED)
     if status.decision is not None and status.decision.result == status.result:
         return
-    ended = job is not None and job.phase == "Done"
-    publishing = stage is not None and stage.reason in (Reason.PUBLISHING, Reason.TRYING_AGAIN)
-    counts = (Verdict.APPROVE,) if publishing and not ended else (Verdict.APPROVE, Verdict.REJECT)
+    ended = job is not None and isinstance(job.result, PublishResult)
+    waits = stage is not None and stage.reason == Reason.WAITING_FOR_APPROVAL
+    counts = (Verdict.APPROVE, Verdict.REJECT) if waits or ended else (Verdict.APPROVE,)
     found = (
         each
         for each in observed.decisions

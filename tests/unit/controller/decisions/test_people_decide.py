@@ -188,6 +188,29 @@ def test_a_rejection_waits_for_a_commit_that_is_under_way() -> None:
     assert stage(late.status, ConditionType.PUBLISHED)[:2] == ("True", Reason.PUBLISHED)
 
 
+def test_a_rejection_does_not_count_when_a_commit_may_have_been_made_before_a_suspension() -> None:
+    chosen = outputs("counts", approval="Automatic")
+    publishing = waiting("counts", approval="Automatic")
+    suspended = after(backfill(publishing.status, suspend=True, outputs=chosen), policy=CLUSTER)
+    assert stage(suspended.status, ConditionType.PUBLISHED)[1] == Reason.SUSPENDED
+    resumed, rejection = (
+        backfill(suspended.status, outputs=chosen),
+        decided(suspended.status, Verdict.REJECT),
+    )
+    assert job_of(resumed, decisions=(rejection,)) == job_of(publishing)
+    assert after(resumed, decisions=(rejection,)).status.decision is None
+
+
+def test_a_rejection_does_not_count_when_a_commit_may_have_been_made_before_a_failure() -> None:
+    chosen = outputs("counts", approval="Automatic")
+    publishing = waiting("counts", approval="Automatic")
+    lost = job_state(job_of(publishing), "Failed", error=PublishConflict("rows have changed"))
+    failed = after(publishing, job=lost)
+    again = backfill(failed.status, generation=2, retryNonce="1", outputs=chosen)
+    rejection = decided(failed.status, Verdict.REJECT)
+    assert job_of(again, decisions=(rejection,)) == job_of(publishing)
+
+
 def test_a_rejection_counts_for_the_outputs_that_wait_once_the_others_are_published() -> None:
     chosen = [*outputs("a", approval="Automatic"), *outputs("b")]
     resource = after(backfill(staged("a", "b"), outputs=chosen))
