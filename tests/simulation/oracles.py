@@ -8,7 +8,7 @@ from simulated_lake import Branch, SimulatedLake
 from simulated_spark import SimulatedDriver, SimulatedSparkCluster
 from virtual_time import Violation, World
 
-from backfill.api.approval import needed_approval
+from backfill.api.approval import needed_approval, undoing
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import SUMMARIES, ConditionType, Reason, find_condition
 from backfill.api.decision import BackfillDecision
@@ -273,6 +273,11 @@ def new_reasons(written: Written) -> list[str]:
         for each in after.conditions
         if each.type not in SUMMARIES and (each.type, each.reason) not in known
     ]
+
+
+def is_undoing(manifest: Manifest) -> bool:
+    """Whether a publication is being undone."""
+    return undoing(status_of(manifest)) is not None
 
 
 def outcome_of(manifest: Manifest) -> tuple[str, str]:

@@ -103,8 +103,10 @@ class SimulatedLake:
         self.tables: defaultdict[str, Table] = defaultdict(Table)
         self.checkpoints: dict[str, dict[str, int]] = {}
         """Offset of each query by the URI of the checkpoints."""
-        self.plans: dict[str, PlanHeader] = {}
-        """Plan by the workspace that holds it."""
+        self.plans: dict[str, str] = {}
+        """Uid of the Backfill whose plan a workspace holds."""
+        self.excused_until = 0.0
+        """Until when a job may be tried again at once, because its Backfill was edited."""
         self.tags: set[tuple[str, str]] = set()
         """Tables and the Backfills by which they are tagged."""
         self.header = plan_header(steps)
@@ -149,8 +151,8 @@ class SimulatedLake:
             for name, branch in content.branches.items()
             if branch.uid == uid and not branch.foreign
         ]
-        found += [f"checkpoints {uri}" for uri in self.checkpoints if uid in uri]
-        found += [f"plan in {uri}" for uri in self.plans]
+        found += [f"checkpoints {uri}" for uri in self.checkpoints if uri.endswith(f"/{uid}")]
+        found += [f"plan in {uri}" for uri, owner in self.plans.items() if owner == uid]
         return found + [f"tag on {table}" for table, owner in self.tags if owner == uid]
 
     def do(self, job: Job) -> object:
@@ -167,7 +169,7 @@ class SimulatedLake:
             case RecoverJob(_, workspace):
                 if workspace.uri not in self.plans:
                     raise PlanCorrupt(f"it is not in {workspace.uri} either")
-                return self.plans[workspace.uri]
+                return self.header
             case VerifyJob():
                 return None
             case SettleJob():
@@ -183,7 +185,7 @@ class SimulatedLake:
         raise AssertionError(f"nobody asks for a {job_kind(type(job))} job here")
 
     def _plan(self, job: PlanJob) -> PlanResult:
-        self.plans[job.workspace.uri] = self.header
+        self.plans[job.workspace.uri] = job.uid
         for source in job.spec.sources:
             if source.snapshot.protect:
                 self.tags.add((source.table, job.uid))
@@ -265,8 +267,9 @@ class SimulatedLake:
         for table in (*job.tagged, *tagged):
             self.tags.discard((table, job.uid))
         if job.workspace is not None:
-            self.plans.pop(job.workspace.uri, None)
-            for uri in [uri for uri in self.checkpoints if uri.startswith(job.workspace.uri)]:
+            if self.plans.get(job.workspace.uri) == job.uid:
+                del self.plans[job.workspace.uri]
+            for uri in [uri for uri in self.checkpoints if uri.endswith(f"/{job.uid}")]:
                 del self.checkpoints[uri]
 
 
@@ -326,7 +329,7 @@ class SimulatedJobProcess:
         kind = job_kind(type(job))
         self._site = f"{kind} job"
         waited = world.seconds - lake.failed_at.pop(kind, -math.inf)
-        if waited < LEAST_RETRY_SECONDS:
+        if waited < LEAST_RETRY_SECONDS and world.seconds > lake.excused_until:
             raise Violation(f"the {kind} job is tried again {waited:.0f} s after it failed")
         self._chance = chance
         self._on_end = on_end

@@ -127,13 +127,13 @@ class SimulatedPeople:
         if found is not None and "deletionTimestamp" not in found["metadata"]:
             self._world.note(f"a person sets {fields}")
             self._server.change(BACKFILL, NAME, "spec", {**found["spec"], **fields}, "people")
-            self._lake.failed_at.clear()  # what failed may be tried at once
+            self._lake.excused_until = self._world.seconds + 300.0
 
     def delete(self) -> None:
         """Deletes the Backfill."""
         self._world.note("a person deletes it")
         self._server.delete(BACKFILL, NAME, "people")
-        self._lake.failed_at.clear()
+        self._lake.excused_until = self._world.seconds + 300.0
 
     def _start_over(self) -> None:
         self.delete()

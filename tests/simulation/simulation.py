@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 
 from choices import Choices, History, shortest
-from oracles import Oracles, new_reasons, outcome_of, status_of
+from oracles import Oracles, is_undoing, new_reasons, outcome_of, status_of
 from simulated_api_server import SimulatedApiServer, Written
 from simulated_lake import SimulatedLake
 from simulated_operator import SimulatedOperator, virtual_time
@@ -183,6 +183,7 @@ class _Simulation:
         return found is None or (
             "deletionTimestamp" not in found["metadata"]
             and outcome_of(found)[0] in ("True", "False")
+            and not is_undoing(found)
         )
 
     def _check_end(self) -> None:
