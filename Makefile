@@ -44,8 +44,8 @@ $(CLASSES): | install
 $(LOCAL_FILES): tests/support/LocalFiles.java tests/support/local_files_jar.py | install
 	@$(PY) tests/support/local_files_jar.py $@ || echo "Without javac the tests go on, and take a little longer"
 
-simulate: install ## Let everything go wrong in a simulated cluster, in SEEDS different ways (10000)
-	@PYTHONPATH=operator $(PY) tests/simulation/run.py --seeds $(or $(SEEDS),10000)
+simulate: install ## Let everything go wrong in a simulated cluster, in SEEDS different ways (10000), from seed FIRST (0)
+	@PYTHONPATH=operator $(PY) tests/simulation/run.py --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0)
 
 test-hostile: install ## Play a hostile team: only the tests that attack the operator (all other targets run them as well)
 	@$(PYTEST) -n 2 -m hostile tests/unit

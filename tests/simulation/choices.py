@@ -7,7 +7,7 @@ apart from the quiet ones, so that leaving one out changes no other.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 
 Deviation = tuple[str, int]
@@ -22,7 +22,15 @@ _FAVOURED = 0.5
 class Choices:
     """Takes choices at random, or those of a history."""
 
-    def __init__(self, random: Random | None = None, history: History | None = None):
+    def __init__(
+        self,
+        random: Random | None = None,
+        history: History | None = None,
+        *,
+        favoured: Collection[str] = (),
+    ):
+        """``favoured`` are options, in words, that are taken more often than others."""
+        self._favoured = favoured
         self._random = random
         self._given = dict(history or {})
         self._occurrences: Counter[str] = Counter()
@@ -45,12 +53,17 @@ class Choices:
         elif self._random.random() < chance:
             found = 1 + self._random.randrange(options - 1)
             if words is not None and self._random.random() < _FAVOURED:
-                found = self._favourites.setdefault(words, found)
+                found = self._favourite(words, found)
         else:
             return 0
         if found:
             self.taken[site, occurrence] = found
         return found
+
+    def _favourite(self, words: Sequence[str], found: int) -> int:
+        """The option of a list that this history favours: by default the one taken first."""
+        wanted = (number for number, each in enumerate(words) if each in self._favoured)
+        return self._favourites.setdefault(words, next(wanted, found))
 
     def pick(self, site: str, options: Sequence[str], chance: float) -> str:
         """An option in words."""

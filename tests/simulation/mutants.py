@@ -137,6 +137,23 @@ def _unbound(raw: Any) -> Any:
     return {name: raw["metadata"][name] for name in ("name", "namespace")}
 
 
+FAVOURED: Mapping[str, tuple[str, ...]] = {
+    "a release goes back": ("has its last report but one delivered late",),
+    "a step too many is released": ("lets its first query wait for a while",),
+    "a killed driver counts as ended": ("cannot report for a while",),
+    "a result is published without a look at what was counted": ("change the branch",),
+    "the cleanup does not wait for the driver": ("delete it",),
+    "an approval counts for another result": ("delete it, and create it again",),
+    "the backoff has no bound": ("dies", "and fails"),
+    "a request to stop is taken back": ("suspend it, and resume it soon",),
+    "a driver that was stopped counts as finished": ("suspend it, and resume it soon",),
+    "a rejection counts while the result is published": ("reject it",),
+    "an undo counts before it is made": ("undo it",),
+}
+"""What must happen more often for a fault to be found within a few seeds. Without that, it takes
+some hundreds.
+"""
+
 MUTANTS: Mapping[str, tuple[_Change, ...]] = {
     "a release goes back": (
         (assignment, "release", lambda timeline, at, previous: _real_release(timeline, at, 0)),

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
@@ -84,7 +84,7 @@ class _Simulation:
             manual=self.manual,
             in_pod=bool(choices.number("jobs in pods", 2, 0.4)),
             protect=bool(choices.number("protected snapshots", 2, 0.4)),
-            backoff=("10s", "9m")[choices.number("backoff of 9 minutes", 2, 0.2)],
+            backoff=("10s", "9m")[choices.number("backoff of 9 minutes", 2, 0.3)],
             ttl=bool(choices.number("ttlAfterFinished", 2, 0.2)),
         )
         self.uids: list[str] = []
@@ -260,10 +260,10 @@ def _quiet_logs() -> Iterator[None]:
         logging.disable(before)
 
 
-def simulate(seed: int) -> Result:
-    """The history of a seed."""
+def simulate(seed: int, favoured: Collection[str] = ()) -> Result:
+    """The history of a seed. ``favoured`` are options, in words, that it takes more often."""
     random = Random(seed)
-    return _run(Choices(random), random)
+    return _run(Choices(random, favoured=favoured), random)
 
 
 def replay(history: History) -> Result:

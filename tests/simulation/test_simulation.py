@@ -1,9 +1,60 @@
 """Whatever goes wrong in whatever order: a Backfill keeps its promises, and comes to its end."""
 
-from simulation import replay
+import os
+from random import Random
+
+from choices import Choices, shortest
+from run import failing, in_lines
+from virtual_time import World
+
+from simulation import Result, replay, simulate
+
+SECONDS = 25.0
+"""Processor time for seeds; `make simulate` takes more."""
+
+
+def first_seed() -> int:
+    """Whether a change may land must not depend on luck; everywhere else, other seeds are tried."""
+    return 0 if os.environ.get("CI") else Random().randrange(10**9)
 
 
 def test_a_quiet_history_publishes_every_step_once_and_leaves_nothing_behind() -> None:
     result = replay({})
     assert result.failure == ""
     assert result.outcome == "Finished"
+
+
+def test_a_seed_gives_the_same_history_each_time() -> None:
+    assert simulate(3) == simulate(3)
+
+
+def test_whatever_goes_wrong_a_backfill_keeps_its_promises() -> None:
+    first = first_seed()
+    found, _ = failing(range(first, first + 100_000), SECONDS)
+    assert not found, "\n\n".join(in_lines(seed, found[seed]) for seed in list(found)[:3])
+
+
+def test_of_a_failing_history_only_what_it_needs_is_shown() -> None:
+    needed = {("driver 1", 2): 1, ("person 1", 0): 1}
+    more = {("kubelet", number): 2 for number in range(20)}
+    found = shortest(
+        {**needed, **more, ("driver 1", 2): 4},
+        lambda history: needed.keys() <= history.keys(),
+    )
+    assert found == needed
+
+
+def test_what_is_left_out_of_a_history_changes_nothing_else() -> None:
+    def course(history: dict[tuple[str, int], int]) -> list[str]:
+        world = World(Choices(history=history))
+        return [world.pick(site, ("well", "badly"), 0.5) for site in ("a", "b", "a", "b")]
+
+    assert course({("a", 0): 1, ("b", 1): 1}) == ["badly", "well", "well", "badly"]
+    assert course({("b", 1): 1}) == ["well", "well", "well", "badly"]
+
+
+def test_failures_that_differ_in_figures_are_of_one_kind() -> None:
+    one, other = (
+        Result({}, (), f"released went from {number} back to 1", "", 0) for number in (2, 30)
+    )
+    assert one.kind == other.kind

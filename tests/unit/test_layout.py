@@ -30,7 +30,7 @@ def test_unit_tests_are_in_the_folders_of_what_they_test() -> None:
 
 
 def test_no_two_files_of_one_run_have_one_name_as_pytest_could_import_only_the_first() -> None:
-    together = [ROOT / "tests" / name for name in ("end_to_end", "spark", "unit")]
+    together = [ROOT / "tests" / name for name in ("end_to_end", "simulation", "spark", "unit")]
     names = Counter(path.name for folder in together for path in folder.rglob("test_*.py"))
     assert [name for name, times in names.items() if times > 1] == []
 
