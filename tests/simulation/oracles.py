@@ -28,6 +28,7 @@ from backfill.kube.resources import (
 )
 
 MOST_BACKOFF_SECONDS = 600.0
+COMMITS_LATE = "commits although its attempt has ended"
 
 
 class Oracles:
@@ -108,11 +109,24 @@ class Oracles:
         if attempt not in [each.number for each in recorded]:
             raise Violation(f"the child of attempt {attempt} was created before it was recorded")
 
-    def _committing(self, _: SimulatedDriver) -> None:
+    def _committing(self, driver: SimulatedDriver) -> None:
         """Never more than one driver that can commit."""
         able = {each.settings.attempt for each in self._spark.drivers if each.may_commit}
         if len(able) > 1:
             raise Violation(f"the drivers of attempts {sorted(able)} may commit at once")
+        for raw in self._server.all(BACKFILL):
+            attempt = next(
+                (
+                    each
+                    for each in status_of(raw).attempts
+                    if each.number == driver.settings.attempt
+                ),
+                None,
+            )
+            ours = raw["metadata"]["uid"] == driver.settings.uid
+            if ours and attempt is not None and attempt.outcome != "Running":
+                # a request that a leader made before it lost its Lease may start one
+                self._world.note(f"driver {attempt.number} {COMMITS_LATE}")
 
     def check_no_drivers(self) -> None:
         """No driver runs for a Backfill that has ended."""

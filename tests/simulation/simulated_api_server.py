@@ -328,7 +328,7 @@ class SimulatedCluster(Cluster):
         return answer
 
 
-_FATES = (
+FATES = (
     "answers",
     "fails before it takes effect",
     "takes effect, and its answer is lost",
@@ -339,7 +339,7 @@ _FATES = (
     "its answer takes 20 s",
     "the process is paused for 150 s before it",
 )
-_FATES_OF_READS = ("answers", "fails", "takes 20 s")
+FATES_OF_READS = ("answers", "fails", "takes 20 s")
 
 
 class SimulatedTransport:
@@ -384,7 +384,7 @@ class SimulatedTransport:
         self._go_on()
         read = call.verb in _READS
         site = f"{self._process} {call.verb} {call.kind}"
-        options = _FATES_OF_READS if read else _FATES
+        options = FATES_OF_READS if read else FATES
         fate = self._world.pick(site, options, self._chance / 4 if read else self._chance)
         lost = Unreachable(f"cannot {call.verb} {call.where}: no answer")
         if self._world.seconds < self._server.away_until:

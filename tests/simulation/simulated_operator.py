@@ -217,6 +217,7 @@ class SimulatedOperator:
             self._queue.mark,
             lambda before, after: None,
             default_workspace="s3://lake/backfills",
+            leads=lambda: self.leads,
         )
         self._reconciles = Reconciles(
             self._queue,

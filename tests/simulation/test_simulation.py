@@ -4,7 +4,10 @@ import os
 from random import Random
 
 from choices import Choices, shortest
+from oracles import COMMITS_LATE
 from run import failing, in_lines
+from simulated_api_server import FATES
+from simulated_people import PLANS, TIMES
 from virtual_time import World
 
 from simulation import Result, replay, simulate
@@ -32,6 +35,21 @@ def test_whatever_goes_wrong_a_backfill_keeps_its_promises() -> None:
     first = first_seed()
     found, _ = failing(range(first, first + 100_000), SECONDS)
     assert not found, "\n\n".join(in_lines(seed, found[seed]) for seed in list(found)[:3])
+
+
+def test_a_leader_that_was_paused_starts_no_driver_for_a_backfill_that_was_suspended() -> None:
+    paused = FATES.index("the process is paused for 150 s before it")
+    result = replay(
+        {
+            ("second replica", 0): 1,
+            ("person 1", 0): PLANS.index("suspend it"),
+            ("person 1 waits", 0): TIMES.index(30.0),
+            ("operator-1 create splitassignments", 0): paused,
+        }
+    )
+    assert result.failure == ""
+    assert any("operator-1 has ended" in line for line in result.lines)
+    assert not any(COMMITS_LATE in line for line in result.lines)
 
 
 def test_of_a_failing_history_only_what_it_needs_is_shown() -> None:

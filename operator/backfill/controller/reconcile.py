@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from backfill.api.backfill import Backfill
-from backfill.api.errors import BackfillError, BadInput, PlanCorrupt, Problem
+from backfill.api.errors import BackfillError, BadInput, ConflictError, PlanCorrupt, Problem
 from backfill.api.status import BackfillStatus
 from backfill.api.validation import to_compare
 from backfill.controller.decisions.actions import (
@@ -69,6 +69,7 @@ class Reconciler:
         live: LiveApplication | None = None,
         progress_every_seconds: float = 0.5,
         policy: Policy = CLUSTER,
+        leads: Callable[[], bool] = lambda: True,
         monotonic: Callable[[], float] = time.monotonic,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ):
@@ -84,6 +85,7 @@ class Reconciler:
             progress_every_seconds: minimum time between two status writes in which only progress
                 changes.
             policy: how a watched run differs from one on a cluster.
+            leads: whether this process may still act.
             monotonic: a monotonic clock, in seconds.
             clock: the clock for times in the resource.
         """
@@ -95,6 +97,7 @@ class Reconciler:
         self._live = live
         self._progress_every_seconds = progress_every_seconds
         self._policy = policy
+        self._leads = leads
         self._monotonic = monotonic
         self._clock = clock
         self._withheld: tuple[BackfillStatus, BackfillStatus] | None = None
@@ -119,7 +122,8 @@ class Reconciler:
         """Observes, decides, records and acts. None if the resource no longer exists.
 
         Raises:
-            ConflictError: something changed since it was observed; reconcile again.
+            ConflictError: something changed since it was observed, or this process no longer leads;
+                reconcile again.
         """
         backfill = self._store.load()
         if backfill is None:
@@ -136,6 +140,8 @@ class Reconciler:
             decision = decide(observed)
         self._record_if_it_matters(backfill.status, decision)
         for action in decision.next.actions:
+            if not self._leads():  # another operator may have decided otherwise since
+                raise ConflictError("this process no longer leads")
             self._act(action, observed, decision.status)
         return Reconciled(observed, decision)
 

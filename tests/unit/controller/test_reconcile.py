@@ -146,3 +146,15 @@ def test_what_has_changed_since_it_was_decided_on_is_not_let_go_of(store: Unwrit
     with pytest.raises(ConflictError):
         reconciler(store, FakeJobs()).reconcile()
     assert store.load() is not None
+
+
+def test_a_process_that_no_longer_leads_does_nothing_more_of_what_it_has_decided(
+    tmp_path: Path,
+) -> None:
+    store, jobs = LocalStore(tmp_path, "default", "january"), FakeJobs()
+    store.create(backfill(workspace="/work"), APPLICATION)
+    channel = ControllerChannel(store.directory)
+    turns = Reconciler(store, StoredPlans(), FakeBackend(), channel, jobs, leads=lambda: False)
+    with pytest.raises(ConflictError):
+        turns.reconcile()
+    assert jobs.state is None

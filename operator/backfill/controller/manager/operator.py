@@ -103,6 +103,7 @@ class Operator:
             settings.workspaces_below,
             settings.plan_in_operator_for,
             settings.decision_names == "verified",
+            leads=lambda: self._elector.leads,
         )
         self._reconciles = Reconciles(
             self._queue,

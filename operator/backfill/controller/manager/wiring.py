@@ -157,6 +157,8 @@ class Cases:
     """Namespaces whose jobs may run in the operator; ``*``: all."""
     names_are_verified: bool = False
     """Whether the API server checks the names of those who decide."""
+    leads: Callable[[], bool] = lambda: True
+    """Whether this process may still act."""
 
     def open(self, key: Key, backfill: Manifest) -> Case:
         """Makes a case for a Backfill, without a request to the API server."""
@@ -184,6 +186,7 @@ class Cases:
             jobs,
             live=KubernetesLiveApplication(self.cluster, find, caches.children),
             progress_every_seconds=PROGRESS_SECONDS,
+            leads=self.leads,
             clock=lambda: self.cluster.now,
         )
         return Case(uid, store, jobs, reconciler)
