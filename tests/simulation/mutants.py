@@ -35,7 +35,7 @@ from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.any_job import JobState
 from backfill.controller.jobs.kinds.undo import UndoResult
-from backfill.controller.reconcile import Reconciler
+from backfill.controller.reconcile import Reconciled, Reconciler
 from backfill.coordination.released_steps import release
 
 _Change = tuple[object, str, Any]
@@ -72,8 +72,6 @@ def _any_decision(self: Any, backfill: Any) -> Any:
     )
 
 
-_real_act = Reconciler._act
-_real_record = Reconciler._record_if_it_matters
 _real_condition = status_draft.set_condition
 _real_release = release
 
@@ -88,8 +86,6 @@ def _act_first(self: Reconciler) -> Any:
     for action in decision.next.actions:
         self._act(action, observed, decision.status)
     self._record_if_it_matters(backfill.status, decision)
-    from backfill.controller.reconcile import Reconciled
-
     return Reconciled(observed, decision)
 
 
