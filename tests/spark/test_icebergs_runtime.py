@@ -168,7 +168,7 @@ for name in TABLES:
     spark.sql(f"delete from lake.raw.{name} where id % 17 = 2")
     spark.sql(f"call lake.system.rewrite_data_files(table => 'raw.{name}', options => map('rewrite-all', 'true'))")
     spark.sql(f"call lake.system.rewrite_manifests('raw.{name}')")
-    spark.sql(f"call lake.system.expire_snapshots(table => 'raw.{name}', older_than => now(), retain_last => 1)")
+    spark.sql(f"call lake.system.expire_snapshots(table => 'raw.{name}', older_than => timestamp '2100-01-01 00:00:00', retain_last => 1)")
 """
 
 
