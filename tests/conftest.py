@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from pyiceberg.catalog import Catalog
-from pyiceberg.table.metadata import TableMetadataV3
-from pyiceberg.typedef import IcebergBaseModel
 from sqlalchemy import Engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from backfill.iceberg.format_v3 import write_v3_metadata
 from iceberg_tables import configured_lake
 from small_java import LOCAL_FILES, quick_here
 
@@ -43,6 +42,6 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
 
 
 @pytest.fixture
-def format_v3(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets PyIceberg write metadata of format v3, which it reads but refuses to write."""
-    monkeypatch.setattr(TableMetadataV3, "model_dump_json", IcebergBaseModel.model_dump_json)
+def format_v3() -> None:
+    """Lets PyIceberg write metadata of format v3, before a backfill does so."""
+    write_v3_metadata()
