@@ -22,7 +22,7 @@ from backfill.iceberg.table_scan import scan_files
 from backfill.outputs.comparable_outputs import check_comparison
 from backfill.outputs.compared_tables import other_table
 from backfill.outputs.export_places import check_exports
-from backfill.outputs.replaced_files import irremovable
+from backfill.outputs.replaced_files import irremovable, why_not_rewritten
 from backfill.outputs.result_names import Result
 from backfill.outputs.row_numbers import NUMBERS
 from backfill.outputs.staging import summary_of, taken
@@ -213,15 +213,22 @@ def _irremovable(table: Table, output: Output, rows: WindowRows, field: str) -> 
 
     A run of days should not fail with what can be known before.
     """
-    current = table.metadata.current_snapshot_id
+    current = table.metadata.current_snapshot()
+    if current is None:
+        return []
     dropped = any(
         part.source_id not in table.schema().field_ids
         for spec in table.specs().values()
         for part in spec.fields
     )
-    if current is None or not dropped:
+    by_value = summary_of(current).get("total-equality-deletes") != "0"
+    if not dropped and not by_value:
         return []
-    tasks = scan_files(table, current, rows.expression())
-    why = irremovable(table, (task.file for task in tasks))
+    try:
+        tasks = scan_files(table, current.snapshot_id, rows.expression())
+        why = irremovable(table, (task.file for task in tasks))
+    except ValueError as error:
+        message = f"table {output.table} {why_not_rewritten(error)}"
+        return [Problem(f"{field}.table", message, "compact the table")]
     fix = "rewrite them with the table's current partitioning"
     return [Problem(f"{field}.table", f"{output.table}: {why}", fix)] if why else []

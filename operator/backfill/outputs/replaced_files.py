@@ -113,11 +113,10 @@ class Replacement:
         try:
             return scan_files(with_numbered_files(table), current, self._rows.expression())
         except ValueError as error:
-            if "equality deletes" not in str(error):
-                raise
+            why = why_not_rewritten(error)
+            name = ".".join(table.name())
             raise BackfillError(
-                f"table {'.'.join(table.name())} has equality deletes in the window, which cannot"
-                " be applied when files are rewritten; compact the table and publish again"
+                f"table {name} {why}; compact the table and publish again"
             ) from error
 
     def _rest(self, table: Table, task: FileScanTask) -> tuple[DataFile, ...] | None:
@@ -145,6 +144,13 @@ class Replacement:
         except BaseException:
             writer.discard()
             raise
+
+
+def why_not_rewritten(error: ValueError) -> str:
+    """Why files that a scan was to find cannot be rewritten. Raises an error of another kind."""
+    if "equality deletes" not in str(error):
+        raise error
+    return "has equality deletes in the window, which cannot be applied when files are rewritten"
 
 
 def irremovable(table: Table, files: Iterable[DataFile]) -> str | None:

@@ -3,6 +3,7 @@ to do.
 """
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from backfill.api.source import Source
 from backfill.api.spec import Window
 from backfill.outputs.output_tables import check_outputs
 from backfill.outputs.publication import publish
+from iceberg_tables import commit_files, equality_file
 from staged import (
     COLUMNS,
     DAY_US,
@@ -40,6 +42,11 @@ from staged import (
     output,
     rows_of,
     stage,
+)
+
+BY_VALUE = (
+    "spec.outputs[0].table: table lake.raw.out has equality deletes in the window, which cannot be applied"
+    " when files are rewritten; compact the table"
 )
 
 
@@ -169,6 +176,25 @@ def test_partitions_that_pyiceberg_writes_wrongly_or_not_are_refused_before_the_
         f" be written: {why}"
     )
     assert problem.endswith("; partition the table in another way")
+
+
+@pytest.mark.parametrize("mode", [PublishMode.REPLACE, PublishMode.UPSERT, PublishMode.APPEND])
+def test_equality_deletes_in_the_window_are_found_before_the_run_that_would_replace_rows(
+    lake: Catalog, mode: PublishMode
+) -> None:
+    table = make_table(lake, "day")
+    table.append(rows_of([(1, 0), (2, 2 * DAY_US)], "production"))
+    outside, inside = sorted(
+        (task.file for task in table.scan().plan_files()),
+        key=lambda file: file.partition[0],
+        reverse=True,
+    )
+    wanted = output(mode, keys=("id",) if mode is PublishMode.UPSERT else ())
+    for number, (file, day, where) in enumerate(((outside, 2, []), (inside, 0, [BY_VALUE]))):
+        rows = [{"ts": datetime(2021, 7, 11 + day, tzinfo=UTC)}]
+        deletes = equality_file(table, f"{number}.parquet", rows, (2,), partition=file.partition)
+        table = commit_files(lake, lake.load_table("raw.out"), 70 + number, [], [deletes])
+        assert problems(wanted) == (where if mode is not PublishMode.APPEND else [])
 
 
 def test_an_encrypted_table_is_refused_before_the_run(lake: Catalog) -> None:
