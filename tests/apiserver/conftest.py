@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fake_kubelet import FakeKubelet
 from identities import Rules, ServiceAccountMaker, kubeconfig_of, wait_until_allowed
 from identities import service_account as create_service_account
 from kubeconfigs import why_refused
@@ -108,8 +109,18 @@ def cluster(cluster_admin: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture
+def kubelet(
+    admin: Rest, cluster_admin: Path, namespace: str, tmp_path: Path
+) -> Iterator[FakeKubelet]:
+    """Runs the pods of jobs."""
+    kubelet = FakeKubelet(admin, namespace, cluster_admin, tmp_path / "pod")
+    with kubelet.at_work():
+        yield kubelet
+
+
+@pytest.fixture
 def operator(
-    crds: None, cluster_admin: Path, namespace: str, tmp_path: Path
+    crds: None, cluster_admin: Path, namespace: str, tmp_path: Path, kubelet: FakeKubelet
 ) -> Iterator[OperatorProcess]:
     """An operator that leads and looks after the test's namespace."""
     made = OperatorProcess(cluster_admin, namespace, tmp_path)

@@ -33,6 +33,8 @@ class FakeKubelet:
     kubeconfig: Path
     """Of the pods' service account."""
     directory: Path
+    code: Path | None = None
+    """Where Python finds another version's program of job pods."""
 
     def pods(self) -> list[Manifest]:
         """The pods of jobs."""
@@ -141,29 +143,27 @@ class FakeKubelet:
         return f"api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}/status"
 
     def _environment(self, pod: Manifest) -> dict[str, str]:
-        mounted = self._mounted(pod)
+        root = self.directory / pod["metadata"]["name"]
+        self._mount(pod, root)
         environment = {
             variable["name"]: variable["value"] for variable in pod["spec"]["containers"][0]["env"]
         }
         return environment | {
-            "BACKFILL_JOB_DIRECTORY": str(mounted[JOB_DIRECTORY]),
-            "BACKFILL_CATALOGS": str(self.directory / environment["BACKFILL_CATALOGS"].lstrip("/")),
+            "BACKFILL_JOB_DIRECTORY": f"{root}{JOB_DIRECTORY}",
+            "BACKFILL_CATALOGS": f"{root}{environment['BACKFILL_CATALOGS']}",
             "KUBECONFIG": str(self.kubeconfig),
             "PATH": os.environ["PATH"],
+            **({"PYTHONPATH": str(self.code)} if self.code else {}),
         }
 
-    def _mounted(self, pod: Manifest) -> dict[str, Path]:
-        """The files of the ConfigMaps and Secrets that are mounted, by where they are in the
-        pod.
-        """
+    def _mount(self, pod: Manifest, root: Path) -> None:
+        """Writes the files of the ConfigMaps and Secrets that are mounted."""
         volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
-        places = {}
         for mount in pod["spec"]["containers"][0]["volumeMounts"]:
-            place = places[mount["mountPath"]] = self.directory / mount["mountPath"].lstrip("/")
+            place = Path(f"{root}{mount['mountPath']}")
             for key, content in self._content(volumes[mount["name"]]).items():
                 place.mkdir(parents=True, exist_ok=True)
                 (place / key).write_bytes(base64.b64decode(content))
-        return places
 
     def _content(self, volume: Manifest) -> dict[str, str]:
         path = f"api/v1/namespaces/{self.namespace}"

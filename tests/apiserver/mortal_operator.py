@@ -8,14 +8,16 @@ turns, and a death costs no time.
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from backfill.api.backfill import Backfill
 from backfill.controller.cluster.job_pods.pod_limit import PodPlaces
+from backfill.controller.cluster.job_pods.pod_manifests import JobImage
 from backfill.controller.cluster.job_pods.runner import JobPods
 from backfill.controller.interfaces import JobRunner
 from backfill.controller.jobs.any_job import Job, JobState
-from backfill.controller.jobs.pool import JobPool
 from backfill.controller.manager.events import Recorder
 from backfill.controller.manager.metrics import Metrics
 from backfill.controller.manager.reconciles import Reconciles
@@ -34,7 +36,7 @@ class Killed(BaseException):
 
 
 class JobsHere:
-    """In the place of a pool's: a job is done when it is started, by this process and with its
+    """In the place of pods: a job is done when it is started, by this process and with its
     credentials.
     """
 
@@ -56,9 +58,11 @@ class JobsHere:
         self.cancel()
 
 
-class _PoolHere:
-    def runner(self, key: Key, on_change: Callable[[], None]) -> JobRunner:
-        return JobsHere(on_change)
+class _NoPods:
+    def runner(
+        self, find: Callable[[], Backfill | None], again: Callable[[float], None]
+    ) -> JobRunner:
+        return JobsHere(lambda: again(0))
 
 
 def _die_without_answer(verb: str, kind: str, status: int, seconds: float) -> None:
@@ -70,8 +74,14 @@ class MortalOperator:
     """One life."""
 
     def __init__(
-        self, kubeconfig: Path, namespace: str, on_request: OnRequest = _die_without_answer
+        self,
+        kubeconfig: Path,
+        namespace: str,
+        on_request: OnRequest = _die_without_answer,
+        *,
+        in_pods: bool = False,
     ):
+        """``in_pods``: whether jobs are in pods, as they are for the process."""
         cluster = Login(kubeconfig).cluster(
             requests_per_second=_UNBOUNDED, burst=_UNBOUNDED, on_request=on_request
         )
@@ -79,11 +89,10 @@ class MortalOperator:
         self._relisting = Relisting(cluster, caches.watched(), [namespace])
         self._queue: WorkQueue[Key] = WorkQueue()
         recorder = Recorder(cluster, "mortal")
-        pool = cast(JobPool, _PoolHere())
-        pods = JobPods(
-            cluster, caches.pods, caches.reports, PodPlaces(caches.pods, 1, caches.backfills)
-        )
-        cases = Cases(cluster, caches, pool, pods, self._queue.mark, recorder.status_written)
+        places = PodPlaces(caches.pods, 1, caches.backfills)
+        pods = JobPods(cluster, caches.pods, caches.reports, places, JobImage("jobs:1"))
+        jobs = pods if in_pods else cast(JobPods, _NoPods())
+        cases = Cases(cluster, caches, jobs, self._queue.mark, recorder.status_written)
         caches.listen(self._queue.mark)
         find = caches.backfills.get
         self._reconciles = Reconciles(
@@ -114,9 +123,9 @@ class MortalOperator:
 class MortalOperators:
     """One after the other; whoever dies is followed at once."""
 
-    def __init__(self, kubeconfig: Path, namespace: str):
-        self._of = kubeconfig, namespace
-        self._now = MortalOperator(*self._of)
+    def __init__(self, kubeconfig: Path, namespace: str, *, in_pods: bool = False):
+        self._next = partial(MortalOperator, kubeconfig, namespace, in_pods=in_pods)
+        self._now = self._next()
         self.deaths = 0
 
     def work_until(
@@ -130,4 +139,4 @@ class MortalOperators:
                 self._now.take_turns()
             except Killed:
                 self.deaths += 1
-                self._now = MortalOperator(*self._of)
+                self._now = self._next()

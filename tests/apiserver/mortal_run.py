@@ -138,13 +138,16 @@ class MortalRuns:
     folder: Path
     lives: dict[str, Life]
     """By name; tests of a file share them."""
+    in_pods: bool = False
+    """Whether jobs are in pods."""
 
     def one(self, number: int, cut: CutWrites) -> MortalRun:
         """A run of which some writes are cut."""
         kubeconfig = self.proxy.kubeconfig(self.cluster_admin, self.folder / "kubeconfig")
         self.proxy.before, self.proxy.after = cut.before, cut.after
         run = PlayedRun(self.admin, self.namespace, self.folder, f"killed-{number}", self.clicks)
-        return MortalRun(self.admin, MortalOperators(kubeconfig, self.namespace), run, cut)
+        operators = MortalOperators(kubeconfig, self.namespace, in_pods=self.in_pods)
+        return MortalRun(self.admin, operators, run, cut)
 
     def undisturbed(self, number: int = 0) -> MortalRun:
         """A run of which nothing is cut."""

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import urllib.error
 import urllib.request
@@ -54,10 +53,7 @@ class OperatorProcess:
             for key, value in os.environ.items()
             if not key.startswith(("PYICEBERG", "KUBE"))
         }
-        # where tests have tables and workspaces
-        environment["BACKFILL_OPERATOR_LOCAL_DIRECTORIES"] = tempfile.gettempdir()
-        # where their servers are
-        environment["BACKFILL_OPERATOR_ALLOWED_ADDRESSES"] = "127.0.0.0/8"
+        environment["BACKFILL_OPERATOR_JOB_IMAGE"] = "jobs:1"
         if code is not None:
             environment["PYTHONPATH"] = str(code)
         with self.log_file.open("wb") as log:
@@ -173,12 +169,3 @@ def wait_until_ready(operator: OperatorProcess, words: str = "leader") -> None:
         lambda: operator.ready() == words,
         f"{operator.log_file.stem} is {words}",
     )
-
-
-def children_of(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    return [
-        int(child)
-        for task in Path(f"/proc/{pid}/task").iterdir()
-        for child in (task / "children").read_text().split()
-    ]

@@ -96,7 +96,7 @@ def rich_backfill() -> Manifest:
             },
             "spec.workspace": "s3://lake/backfills",
             "spec.catalogs": [{"name": "lake", "secretRef": {"name": "lake-catalog"}}],
-            "spec.planning": {"runIn": "Pod", "targetStepBytes": "512Mi"},
+            "spec.planning": {"targetStepBytes": "512Mi"},
             "spec.failurePolicy": {"maxAttempts": 3, "backoff": "1m"},
             "spec.suspend": True,
             "spec.retryNonce": "1",

@@ -158,7 +158,6 @@ SPECS = some_of(
         "planning": some_of(
             {},
             {
-                "runIn": st.sampled_from(["Operator", "Pod"]),
                 "targetStepBytes": st.sampled_from([1, "1Gi"]),
                 "resources": some_of({}, {"memory": MEMORY}),
             },

@@ -9,7 +9,6 @@ from typing import Any
 import apache_definition
 import pytest
 from absent_webhook import WEBHOOK, webhook_that_is_away
-from identities import ServiceAccountMaker, rule
 from rest import DEFINITIONS, Rest
 
 from backfill.api.backfill import Backfill
@@ -167,29 +166,6 @@ def test_everything_that_stands_in_the_way_is_told_at_once(
             f" {namespace}; create it, with PyIceberg's catalog properties as keys"
         ),
     ]
-
-
-def test_a_secret_that_is_missing_is_told_beside_one_that_the_operator_may_not_read(
-    cluster: Cluster, namespace: str, service_account: ServiceAccountMaker
-) -> None:
-    Stage(cluster, namespace).with_production()
-    one_secret = rule("", "secrets", "get") | {"resourceNames": ["sea-catalog"]}
-    account = service_account(
-        "operator", [one_secret, rule("sparkoperator.k8s.io", "sparkapplications", "get create")]
-    )
-    catalogs = [
-        {"name": name, "secretRef": {"name": f"{name}-catalog"}} for name in ("lake", "sea")
-    ]
-    reader = Cluster.from_kubeconfig(account)
-    (problem,) = Stage(reader, namespace, catalogs=catalogs).backend.obstacles()
-    assert str(problem).startswith(
-        'spec.catalogs[1].secretRef.name: there is no Secret "sea-catalog"'
-    )
-    in_operator = Stage(reader, namespace, catalogs=catalogs, planning={"runIn": "Operator"})
-    unreadable, _ = in_operator.backend.obstacles()
-    assert unreadable.field == "spec.catalogs[0].secretRef"
-    assert 'grant it in a role: apiGroups: [""], resources: ["secrets"]' in unreadable.message
-    reader.close()
 
 
 def test_what_only_the_definition_knows_is_told_before_planning(

@@ -52,7 +52,7 @@ IMMUTABLE: dict[str, Any] = {
     "handOff": {"to": "Live"},
     "workspace": None,
     "catalogs": None,
-    "planning": {"runIn": "Operator"},
+    "planning": {"targetStepBytes": "1Gi"},
 }
 
 NEEDED: dict[str, dict[str, Any]] = {

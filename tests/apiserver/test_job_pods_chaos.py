@@ -7,6 +7,7 @@ not to be relied on.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from roles import rules_of
 
 from backfill.kube.object_names import child_name
 
-_IN_PODS = {"planning": {"runIn": "Pod"}}
 _LEAST_WRITES = 35
 _EVICTED = {
     "phase": "Failed",
@@ -29,17 +29,22 @@ _EVICTED = {
 
 
 @pytest.fixture
+def runs_in_pods(mortal_runs: MortalRuns) -> MortalRuns:
+    return replace(mortal_runs, in_pods=True)
+
+
+@pytest.fixture
 def kubelet(
     mortal_runs: MortalRuns, service_account: ServiceAccountMaker, tmp_path: Path
 ) -> FakeKubelet:
-    pods = service_account("spark", rules_of("planning-pods.yaml", "Role", "backfill-planning"))
+    pods = service_account("spark", rules_of("driver.yaml", "Role", "backfill-driver"))
     return FakeKubelet(mortal_runs.admin, mortal_runs.namespace, pods, tmp_path / "pod")
 
 
 @pytest.fixture
-def undisturbed(mortal_runs: MortalRuns) -> MortalRun:
+def undisturbed(runs_in_pods: MortalRuns) -> MortalRun:
     """A run of which nothing is cut, so far without its Backfill."""
-    return mortal_runs.undisturbed()
+    return runs_in_pods.undisturbed()
 
 
 @pytest.fixture
@@ -81,15 +86,15 @@ def planned(mortal: MortalRun) -> str:
 
 @pytest.mark.parametrize("moment", ["after", "late"])
 def test_an_operator_killed_at_any_write_has_every_job_done_once(
-    moment: str, mortal_runs: MortalRuns, kubelet: FakeKubelet
+    moment: str, runs_in_pods: MortalRuns, kubelet: FakeKubelet
 ) -> None:
     """To die before a write is the same as to die after the one before: the operator, which does
     no job itself, does nothing in between.
     """
-    life = mortal_runs.life("in pods")
-    for cut, mortal in mortal_runs.each_cut(life, moment, _LEAST_WRITES):
+    life = runs_in_pods.life("in pods")
+    for cut, mortal in runs_in_pods.each_cut(life, moment, _LEAST_WRITES):
         mortal.meanwhile = lambda: run_waiting(kubelet)
-        mortal.run.create(**_IN_PODS)
+        mortal.run.create()
         life.assert_ends(essence(to_the_end(mortal)), cut)
         assert mortal.written.children(mortal.run.name) == [child_name(mortal.run.name, 1)]
         mortal.delete()
@@ -110,7 +115,7 @@ def test_the_pod_of_a_job_that_is_taken_away_is_made_again_and_it_is_told_why(
     undisturbed: MortalRun,
     kubelet: FakeKubelet,
 ) -> None:
-    undisturbed.run.create(**_IN_PODS)
+    undisturbed.run.create()
     undisturbed.work_until(kubelet.waiting, "the pod of the plan's job")
     (pod,) = kubelet.waiting()
     undisturbed.work_until(
@@ -134,7 +139,7 @@ def test_a_quota_that_refuses_the_pod_is_told_and_planning_goes_on_when_there_is
     quota = {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "0"}}}
     admin.create(quotas, quota).expect()
     allow(undisturbed, f"{quotas}/small", pods=0)
-    undisturbed.run.create(**_IN_PODS)
+    undisturbed.run.create()
     undisturbed.work_until(
         lambda: "exceeded quota: small" in planned(undisturbed), "the quota is named"
     )

@@ -4,7 +4,7 @@ identity.
 
 import base64
 import gzip
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,17 @@ from roles import rules_of
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput
 from backfill.api.pods import PlanningOptions, PodResources
-from backfill.controller.cluster.credentials import catalog_credentials
 from backfill.controller.cluster.job_pods.packed_jobs import encode_progress
 from backfill.controller.cluster.job_pods.pod_limit import PodPlaces
-from backfill.controller.cluster.job_pods.pod_manifests import JOB_LABEL, job_name, job_report
+from backfill.controller.cluster.job_pods.pod_manifests import (
+    JOB_LABEL,
+    JobImage,
+    job_name,
+    job_report,
+)
 from backfill.controller.cluster.job_pods.runner import JobPods, PodJobs
-from backfill.controller.jobs.any_job import Job
+from backfill.controller.jobs.any_job import Job, JobUsage
 from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
-from backfill.controller.jobs.pool import JobPool, JobUsage
 from backfill.controller.manager.watching import Login, Relisting, Watching
 from backfill.controller.manager.wiring import Caches
 from backfill.kube.client import Cluster
@@ -40,11 +43,8 @@ from waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("crds")
 
-OPERATOR = [
-    *rules_of("operator-cluster.yaml", "ClusterRole", "backfill-operator"),
-    *rules_of("operator-secrets.yaml", "Role", "backfill-operator-secrets"),
-]
-DRIVER = rules_of("planning-pods.yaml", "Role", "backfill-planning")
+OPERATOR = rules_of("operator-cluster.yaml", "ClusterRole", "backfill-operator")
+DRIVER = rules_of("driver.yaml", "Role", "backfill-driver")
 PRODUCTION = spark_application(
     image="registry.example/app:1",
     mainApplicationFile="local:///app/main.py",
@@ -71,7 +71,13 @@ class Operator:
         self._watching.start()
         places = PodPlaces(caches.pods, most, caches.backfills)
         self.pods = JobPods(
-            self._cluster, caches.pods, caches.reports, places, start_seconds, self.usages.append
+            self._cluster,
+            caches.pods,
+            caches.reports,
+            places,
+            JobImage("jobs:1"),
+            start_seconds,
+            self.usages.append,
         )
 
     def close(self) -> None:
@@ -104,7 +110,6 @@ class Stage:
         """A Backfill of the same table."""
         spec = clicks_spec(
             catalogs=[{"name": "lake", "secretRef": {"name": "lake-catalog"}}],
-            planning={"runIn": "Pod"},
             workspace=str(self.kubelet.directory / "workspace"),
         )
         manifest = {
@@ -123,12 +128,6 @@ class Stage:
             "stringData": properties or self.clicks.properties,
         }
         self.admin.create(f"api/v1/namespaces/{self.namespace}/secrets", secret).expect()
-        return self
-
-    def with_empty_secret(self) -> "Stage":
-        self.admin.create(
-            f"api/v1/namespaces/{self.namespace}/secrets", {"metadata": {"name": "lake-catalog"}}
-        ).expect()
         return self
 
     def operator(
@@ -184,23 +183,13 @@ def stage(
     stage.close()
 
 
-def test_the_plan_of_a_pod_is_the_one_that_the_operators_own_process_makes(stage: Stage) -> None:
+def test_a_pod_plans_with_the_catalog_of_its_secret_and_is_removed(stage: Stage) -> None:
     job, runner = stage.job(), stage.with_secret().runner()
     done = stage.kubelet.run(stage.started(runner, job))
     assert done.returncode == 0, done.stderr
     in_pod = ended(runner, job)
     assert isinstance(in_pod.result, PlanResult), in_pod.error
     eventually(lambda: not stage.kubelet.pods(), "the end of a pod that has done its work")
-    shared = Path(stage.clicks.properties["warehouse"]).parent
-    directories = shared, Path(job.workspace.uri).parent
-    pool = JobPool(
-        lambda key: catalog_credentials(stage.cluster, stage.backfill), directories=directories
-    )
-    own = pool.runner((stage.namespace, "january"), lambda: None)
-    own.start(job)
-    in_operator = ended(own, job)
-    pool.close()
-    assert in_operator.result == in_pod.result
 
 
 def test_an_operator_that_starts_anew_finds_the_pod_and_its_result(stage: Stage) -> None:
@@ -429,7 +418,7 @@ def test_a_pod_that_has_not_started_is_made_anew_after_an_edit_which_may_be_what
     job, operator = stage.job(), stage.operator(most=1)
     runner = operator.pods.runner(lambda: stage.backfill, lambda seconds: None)
     first = stage.started(runner, job)
-    planning = PlanningOptions(run_in="Pod", resources=PodResources(memory="1Gi"))
+    planning = PlanningOptions(resources=PodResources(memory="1Gi"))
     spec = stage.backfill.spec.model_copy(update={"planning": planning})
     metadata = stage.backfill.metadata.model_copy(update={"generation": 2})
     stage.backfill = stage.backfill.model_copy(update={"spec": spec, "metadata": metadata})
@@ -747,7 +736,7 @@ def test_a_limit_range_that_the_defaults_do_not_fit_is_named_until_the_resources
     assert "maximum memory usage per Container is 1Gi" in waits()
     assert stage.left() == []
     fitting = PodResources(cpu="1", memory="1Gi")
-    planning = PlanningOptions(run_in="Pod", resources=fitting)
+    planning = PlanningOptions(resources=fitting)
     stage.backfill = stage.backfill.model_copy(
         update={"spec": stage.backfill.spec.model_copy(update={"planning": planning})}
     )
@@ -851,21 +840,3 @@ def test_the_pod_of_a_job_may_write_the_status_of_reports_and_nothing_else(stage
     ):
         assert pod.get(hidden).status == 403
     pod.close()
-
-
-@pytest.mark.parametrize(
-    ("prepare", "said"),
-    [
-        (lambda stage: None, "there is no Secret lake-catalog in namespace"),
-        (lambda stage: stage.with_empty_secret(), "is empty"),
-    ],
-    ids=["missing", "empty"],
-)
-def test_a_secret_that_does_not_do_is_named_by_its_field(
-    stage: Stage, prepare: Callable[[Stage], None], said: str
-) -> None:
-    prepare(stage)
-    with pytest.raises(BadInput) as raised:
-        catalog_credentials(stage.cluster, stage.backfill)
-    assert raised.value.problems[0].field == "spec.catalogs[0].secretRef"
-    assert said in raised.value.problems[0].message

@@ -9,13 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from fake_kubelet import FakeKubelet
-from identities import ServiceAccountMaker
 from operators import KeptRunning, OperatorProcess
 from played import PlayedRun
 from proxy import CUT, Cut, Request, Response, UnreliableProxy
 from rest import Rest
-from roles import rules_of
 from weather import Weather, broken_watches, dropped_watches, lost_answers, refusals, stale_reads
 from written import Written, is_real_write
 
@@ -59,17 +56,6 @@ def keep(
         yield start
 
 
-@pytest.fixture
-def kubelet(
-    admin: Rest, namespace: str, service_account: ServiceAccountMaker, tmp_path: Path
-) -> Iterator[FakeKubelet]:
-    """Runs the pods of jobs, where there are any."""
-    pods = service_account("spark", rules_of("planning-pods.yaml", "Role", "backfill-planning"))
-    kubelet = FakeKubelet(admin, namespace, pods, tmp_path / "pod")
-    with kubelet.at_work():
-        yield kubelet
-
-
 class KillAtEveryKind:
     """The first write of every kind is cut before it reaches the server, the second one after, and
     the operator is killed.
@@ -111,26 +97,16 @@ def test_processes_killed_at_writes_of_every_kind_lose_and_double_nothing(
     operator = keep()
     deaths.kill = operator.kill
     proxy.before, proxy.after = deaths.before, deaths.after
-    run.create(planning={"runIn": "Pod"})  # which has all writes of another one, and more
+    run.create()
     assert_ends_well(run, deaths.written)
     assert set(deaths.struck) == _KINDS_OF_WRITES
     assert operator.lives > len(_KINDS_OF_WRITES)
 
 
 @pytest.mark.usefixtures("kubelet")
-@pytest.mark.parametrize(
-    ("weather", "run_in"),
-    [
-        (refusals, "Pod"),
-        (lost_answers, "Pod"),
-        (broken_watches, "Pod"),
-        (stale_reads, "Pod"),
-        (stale_reads, "Operator"),  # whose jobs end before their beginning is seen
-    ],
-)
+@pytest.mark.parametrize("weather", [refusals, lost_answers, broken_watches, stale_reads])
 def test_an_api_that_is_not_to_be_relied_on_holds_nothing_up(
     weather: Weather,
-    run_in: str,
     keep: Keep,
     proxy: UnreliableProxy,
     admin: Rest,
@@ -141,7 +117,7 @@ def test_an_api_that_is_not_to_be_relied_on_holds_nothing_up(
     weather(proxy, written)
     operator = keep()
     with dropped_watches(proxy) if weather is broken_watches else ExitStack():
-        run.create(failurePolicy={"maxAttempts": 3, "backoff": "10ms"}, planning={"runIn": run_in})
+        run.create(failurePolicy={"maxAttempts": 3, "backoff": "10ms"})
         run.submit(1)
         run.report(1, committed=0)
         run.end(1, exit_code=1)
@@ -150,6 +126,7 @@ def test_an_api_that_is_not_to_be_relied_on_holds_nothing_up(
     assert weather is not broken_watches or proxy.count("watch") > _WATCHES_IN_GOOD_WEATHER
 
 
+@pytest.mark.usefixtures("kubelet")
 def test_an_api_server_that_is_away_for_long_loses_nothing(
     keep: Keep, proxy: UnreliableProxy, admin: Rest, namespace: str, tmp_path: Path
 ) -> None:

@@ -1,11 +1,10 @@
 """Whole runs with the operator's process: from ``kubectl apply`` to the end."""
 
 import json
-import socket
 from datetime import UTC, datetime
 from pathlib import Path
 
-from operators import OperatorProcess, children_of, running, wait_until_ready
+from operators import OperatorProcess, running, wait_until_ready
 from played import PlayedRun
 from rest import BACKFILLS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Rest
 from samples import BACKFILL, CONDITION, STATUS
@@ -13,7 +12,7 @@ from samples import BACKFILL, CONDITION, STATUS
 from backfill.kube.object_names import FINALIZER
 from manifests import changed
 from table_jobs import HOURS, Clicks
-from waiting import PATIENCE_SECONDS, eventually
+from waiting import eventually
 
 RUNNING = {"applicationState": {"state": "RUNNING"}, "driverInfo": {}}
 
@@ -239,21 +238,3 @@ def _wait_for_turns(operator: OperatorProcess, turns: int) -> None:
         f"{turns} turns",
     )
     eventually(lambda: operator.measured("backfill_queue_depth") == 0, "nothing is due")
-
-
-def test_an_operator_that_is_asked_to_end_during_planning_leaves_no_process(
-    admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent.settimeout(PATIENCE_SECONDS)
-        run = PlayedRun(admin, namespace, tmp_path)
-        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        secret = f"api/v1/namespaces/{namespace}/secrets/january-catalog"
-        admin.patch(secret, {"data": None, "stringData": {"type": "rest", "uri": uri}}).expect()
-        run.create()
-        silent.accept()
-        workers = children_of(operator.pid)
-        assert workers
-        assert operator.terminate() == 0
-        assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
-        assert run.condition("Planned") == ("Unknown", "Planning")

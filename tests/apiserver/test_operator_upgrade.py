@@ -5,10 +5,12 @@ The earlier one is that of the last commit which had other definitions.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from fake_kubelet import FakeKubelet
 from history import definitions_at, operator_at, previous_commit
 from mortal_run import essence
 from operators import OperatorProcess, running, wait_until_ready
@@ -77,20 +79,26 @@ def phases(own_server: Rest, tmp_path: Path) -> Iterator[Phases]:
 
 
 def test_backfills_in_every_phase_go_on_under_the_next_operator(
-    own_servers: Servers, own_server: Rest, phases: Phases, tmp_path: Path
+    own_servers: Servers,
+    own_server: Rest,
+    phases: Phases,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     commit = previous_commit()
     install(own_server, definitions_at(commit))
     kubeconfig, code = own_servers.admin_kubeconfig, operator_at(commit, tmp_path / "earlier")
+    monkeypatch.setenv("BACKFILL_OPERATOR_PLAN_IN_OPERATOR_FOR", "nowhere")
     earlier = OperatorProcess(kubeconfig, _NAMESPACE, tmp_path, code=code)
-    with running(earlier):
+    kubelet = FakeKubelet(own_server, _NAMESPACE, kubeconfig, tmp_path / "pods", code)
+    with running(earlier), kubelet.at_work():
         wait_until_ready(earlier)
         phases.reach()
     before = essence(phases.succeeded.status)
 
     install(own_server, [yaml.safe_load(path.read_text()) for path in OWN])
     today = OperatorProcess(kubeconfig, _NAMESPACE, tmp_path, life=1)
-    with running(today):
+    with running(today), replace(kubelet, code=None).at_work():
         wait_until_ready(today)
         phases.go_on()
         for run in phases.all:

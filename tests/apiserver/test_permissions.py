@@ -357,7 +357,7 @@ def test_jobs_in_pods_need_no_more_than_this(
 
     with running(started_operator(variant, operator_kubeconfig, namespace, proxy, tmp_path)):
         run = PlayedRun(admin, namespace, tmp_path)
-        run.create(planning={"runIn": "Pod"})
+        run.create()
         planning = eventually(pods, "a pod plans")
         admin.delete(run.path).expect()
         eventually(lambda: (found := pods()) and not found & planning, "another pod cleans up")

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from backfill.api.conditions import Reason
 from backfill.api.status import Attempt
-from backfill.controller.jobs.pool import JobUsage
+from backfill.controller.jobs.any_job import JobUsage
 from backfill.controller.manager.metrics import Metrics, state_of
 from helm_chart import CHART, MONITORED, one, rendered
 

@@ -1,5 +1,5 @@
-"""A replica of the operator: everything of it is real, apart from the watches, the pool of job
-processes, the threads and the clock.
+"""A replica of the operator: everything of it is real, apart from the watches, the threads and the
+clock.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,16 +17,14 @@ from simulated_api_server import (
     Written,
     is_selected,
 )
-from simulated_lake import SimulatedJobProcess, SimulatedLake
 from virtual_time import Violation, VirtualTimeModule, World, virtual_datetime
 
-from backfill.api.errors import BackfillError
 from backfill.controller.cluster import store
 from backfill.controller.cluster.job_pods import pod_limit, runner
 from backfill.controller.cluster.job_pods.pod_limit import PodPlaces
+from backfill.controller.cluster.job_pods.pod_manifests import JobImage
 from backfill.controller.cluster.job_pods.runner import JobPods
-from backfill.controller.jobs.any_job import Job, JobState
-from backfill.controller.jobs.job_messages import Message, failed, with_message
+from backfill.controller.jobs.any_job import Job
 from backfill.controller.manager import leader_election, wiring
 from backfill.controller.manager.leader_election import ClusterLeaseStore, Elector, LeaseTimes
 from backfill.controller.manager.reconciles import Reconciles
@@ -72,63 +70,6 @@ def _asked_at(make: Callable[..., None], world: World) -> Callable[..., None]:
     return made
 
 
-class SimulatedPool:
-    """Stands in for the pool of job processes of one replica."""
-
-    def __init__(self, world: World, lake: SimulatedLake, operator: str, chance: float):
-        self.world = world
-        self.lake = lake
-        self.operator = operator
-        self.chance = chance
-        self._runners: list[SimulatedPooledJobs] = []
-
-    def runner(self, key: Key, on_change: Callable[[], None]) -> "SimulatedPooledJobs":
-        made = SimulatedPooledJobs(self, on_change)
-        self._runners.append(made)
-        return made
-
-    def close(self) -> None:
-        for each in self._runners:
-            each.close()
-
-
-class SimulatedPooledJobs:
-    """The jobs of one Backfill in simulated processes of a replica."""
-
-    def __init__(self, pool: SimulatedPool, on_change: Callable[[], None]):
-        self._pool = pool
-        self._on_change = on_change
-        self._process: SimulatedJobProcess | None = None
-        self.state: JobState | None = None
-
-    def start(self, job: Job) -> None:
-        self.cancel()
-        self.state = JobState(job, "Running", waits_for="its turn")
-        pool = self._pool
-        self._process = SimulatedJobProcess(
-            pool.world, pool.lake, job, f"{pool.operator}/jobs", pool.chance, self._ended
-        )
-
-    def cancel(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-        self._process = self.state = None
-
-    def close(self) -> None:
-        self.cancel()
-
-    def _ended(self, message: Message | None) -> None:
-        if self.state is None:
-            return
-        died = BackfillError("the process of the job died (details in the operator's log)")
-        self.state = (
-            failed(self.state, died)
-            if message is None
-            else with_message(self.state, message, "log")
-        )
-        self._on_change()
-
-
 class _NoMetrics:
     """Measures nothing."""
 
@@ -166,12 +107,10 @@ class SimulatedOperator:
         self,
         world: World,
         server: SimulatedApiServer,
-        lake: SimulatedLake,
         name: str,
         *,
         chance: float,
         watch_chance: float,
-        job_chance: float,
         on_exit: Callable[[], None],
     ):
         self.name = name
@@ -203,16 +142,13 @@ class SimulatedOperator:
         lease = ClusterLeaseStore(cluster("lease"), NAMESPACE, "backfill-operator")
         self._elector = Elector(lease, name, LEASE_TIMES, world.monotonic)
         self._queue = _Queue(world, f"{name}/work", lambda: self._guarded(self._take))
-        self._pool = SimulatedPool(world, lake, name, job_chance)
         working = cluster("work")
         places = PodPlaces(self._caches.pods, 4, self._caches.backfills, self._caches.namespaces)
-        pods = JobPods(working, self._caches.pods, self._caches.reports, places)
-        pool: Any = self._pool
+        pods = JobPods(working, self._caches.pods, self._caches.reports, places, JobImage("jobs:1"))
         metrics: Any = _NoMetrics()
         cases = Cases(
             working,
             self._caches,
-            pool,
             pods,
             self._queue.mark,
             lambda before, after: None,
@@ -241,7 +177,6 @@ class SimulatedOperator:
         if self.alive:
             self.alive = False
             self._world.note(f"{self.name} has ended")
-            self._pool.close()
             self._server.listeners.remove(self._written)
             self._on_exit()
 

@@ -229,7 +229,7 @@ class SimulatedPeople:
 
 
 def backfill_spec(
-    *, outputs: int, mode: str, manual: bool, in_pod: bool, protect: bool, ttl: bool, backoff: str
+    *, outputs: int, mode: str, manual: bool, protect: bool, ttl: bool, backoff: str
 ) -> dict[str, Any]:
     """The spec of a Backfill of the simulated tables."""
     spec: dict[str, Any] = {
@@ -255,7 +255,6 @@ def backfill_spec(
             for name in ("counts", "sums")[:outputs]
         ],
         "failurePolicy": {"maxAttempts": 3, "backoff": backoff},
-        "planning": {"runIn": "Pod" if in_pod else "Operator"},
         "ttlAfterFinished": "30m" if ttl else None,
     }
     return {key: value for key, value in spec.items() if value is not None}

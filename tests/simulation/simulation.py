@@ -82,7 +82,6 @@ class _Simulation:
             outputs=1 + choices.number("second output", 2, 0.3),
             mode=("Append", "Replace")[choices.number("mode Replace", 2, 0.4)],
             manual=self.manual,
-            in_pod=bool(choices.number("jobs in pods", 2, 0.4)),
             protect=bool(choices.number("protected snapshots", 2, 0.4)),
             backoff=("10s", "9m")[choices.number("backoff of 9 minutes", 2, 0.3)],
             ttl=bool(choices.number("ttlAfterFinished", 2, 0.2)),
@@ -118,11 +117,9 @@ class _Simulation:
             SimulatedOperator(
                 self.world,
                 self.server,
-                self.lake,
                 f"operator-{self._started}",
                 chance=self._chances["requests"] / 3,
                 watch_chance=self._chances["watches"],
-                job_chance=self._chances["jobs"],
                 on_exit=self._restart,
             )
         )

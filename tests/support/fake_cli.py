@@ -9,16 +9,14 @@ import functools
 import multiprocessing
 import os
 import signal
-import socket
 import sys
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from backfill.cli import foreground_controller
 from backfill.cli.main import main
-from backfill.controller.jobs.process import Usage
-from backfill.controller.jobs.process_main import main as do_jobs
-from backfill.controller.local import jobs
+from backfill.controller.local import job_process
 from backfill.controller.local.driver import LocalBackend
 from waiting import PATIENCE_SECONDS
 
@@ -28,7 +26,7 @@ _FORKS.set_forkserver_preload(
         "backfill.cli.local_plan_command",
         "backfill.cli.foreground_controller",
         "backfill.cli.main",
-        "backfill.controller.jobs.process_main",
+        "backfill.controller.jobs.run_job",
         "backfill.outputs.cleanup",
         "backfill.outputs.publication",
         "backfill.outputs.undo_publication",
@@ -73,28 +71,23 @@ class Command:
 
 
 class _ForkedJobs:
-    """A job process."""
+    """A job process, as ``Popen`` shows it."""
 
-    printed = ""
-    usage: Usage | None = None
-
-    def __init__(self, connection: socket.socket, log: Path):
+    def __init__(self, connection: Connection, output: int):
         self._process = multiprocessing.get_context("fork").Process(
-            target=_do_jobs, args=(connection.fileno(), log), daemon=True
+            target=_do_jobs, args=(connection, output), daemon=True
         )
         self._process.start()
 
-    def ended(self, timeout_seconds: float = 0.0) -> str | None:
-        self._process.join(timeout_seconds)
-        status = self._process.exitcode
-        return None if status is None else f"exit status {status}"
+    def poll(self) -> int | None:
+        return self._process.exitcode
 
     def kill(self) -> None:
         self._process.kill()
 
-    def close(self) -> None:
-        self.kill()
+    def wait(self) -> int | None:
         self._process.join()
+        return self._process.exitcode
 
 
 def _run(
@@ -110,22 +103,21 @@ def _run(
     for descriptor, file in enumerate(files, start=1):
         _write_to(file, descriptor)
     sys.argv = ["backfill", *arguments]
-    jobs.ChildProcess = _ForkedJobs  # type: ignore[misc,assignment]
+    job_process.JobProcess._start = staticmethod(_ForkedJobs)  # type: ignore[method-assign,assignment]
     command = (sys.executable, str(Path(__file__).with_name("fake_driver.py")))
     foreground_controller.LocalBackend = functools.partial(LocalBackend, command=command)  # type: ignore[misc,assignment]
     main()
 
 
-def _do_jobs(connection: int, log: Path) -> None:
+def _do_jobs(connection: Connection, output: int) -> None:
     for descriptor in (1, 2):
-        _write_to(log, descriptor)
+        os.dup2(output, descriptor)
     # The controller's locks and connections are its own: they end with it.
     for descriptor in [int(each.name) for each in Path("/proc/self/fd").iterdir()]:
-        if descriptor > 2 and descriptor != connection:
+        if descriptor > 2 and descriptor != connection.fileno():
             # ignores that the descriptor of the list itself is closed by then
             os.closerange(descriptor, descriptor + 1)
-    sys.argv = ["", str(connection)]
-    do_jobs()
+    job_process.serve(connection)
 
 
 def _write_to(file: Path, descriptor: int) -> None:

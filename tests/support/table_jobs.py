@@ -7,7 +7,6 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,6 @@ from backfill.planning.workspace import Workspace
 from iceberg_tables import catalog_properties, sqlite_catalog
 from waiting import eventually
 
-LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
-"""Where servers of these tests are."""
 START = datetime(2024, 1, 1, tzinfo=UTC)
 HOURS = 3
 PARALLELISM = 2
@@ -95,9 +92,8 @@ def ended(runner: Any, job: Job) -> JobState:
 
 
 def job_processes() -> set[int]:
-    """The processes of this test's jobs, its own children and those of its hosts."""
-    hosts = _children("backfill.controller.jobs.jobs_container_main", {os.getpid()})
-    return _children("backfill.controller.jobs.process_main", {os.getpid(), *hosts})
+    """The processes of this test's jobs."""
+    return _children("backfill.controller.local.job_process", {os.getpid()})
 
 
 def _children(module: str, parents: set[int]) -> set[int]:

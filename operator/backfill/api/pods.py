@@ -2,7 +2,7 @@
 where jobs run.
 """
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -23,7 +23,6 @@ read of any object.
 """
 MOST_OVERRIDE_VALUES: Final = 5_000
 """In such a field. The operator keeps all Backfills in memory."""
-RunIn = Literal["Operator", "Pod"]
 
 
 def override_is_readable(value: object) -> bool:
@@ -104,7 +103,7 @@ class Overrides(Model):
 
 
 class PodResources(Model):
-    """Compute resources of a job pod (``runIn: Pod``)."""
+    """Compute resources of a job pod."""
 
     cpu: Annotated[str, Field(pattern=CPU_PATTERN, max_length=10)] | None = None
     """CPU request and limit, in cores, such as ``2`` or ``500m``. Default: a request of 250m and a
@@ -130,18 +129,10 @@ class PodResources(Model):
 
 
 class PlanningOptions(Model):
-    """Where planning and the operator's other jobs for this Backfill run, and how the plan is
-    made.
-    """
+    """How the plan is made, and the pods that make it and do the operator's other jobs."""
 
-    run_in: RunIn | None = None
-    """``Operator``: jobs run in the operator's pod. ``Pod``: each job runs in a pod of the
-    Backfill's namespace, with the service account of the application's driver. Default:
-    ``Operator`` if the operator may run jobs of the namespace (``--plan-in-operator-for``), else
-    ``Pod``.
-    """
     resources: PodResources = PodResources()
-    """Compute resources of job pods. Ignored with ``runIn: Operator``."""
+    """Compute resources of job pods."""
     target_step_bytes: ByteSize | None = None
     """Maximum number of bytes to read in a step where data is dense; a batch job reads about three
     times as many. Default: about ten seconds of work for ``maxExecutors``.

@@ -157,9 +157,11 @@ class Cluster:
         namespace: str | None = None,
         *,
         labels: Labels | None = None,
+        fields: str = "",
         essence: Callable[[Manifest], Manifest] = lambda manifest: manifest,
     ) -> Listing:
-        """All objects of a namespace, or of all namespaces, that have all the labels.
+        """All objects of a namespace, or of all namespaces, that have all the labels, and match a
+        field selector.
 
         ``essence`` reduces each object to what is kept; at most one page of whole objects is in
         memory.
@@ -169,6 +171,7 @@ class Cluster:
         while True:
             query = (
                 *_selector(labels),
+                *((("fieldSelector", fields),) if fields else ()),
                 ("limit", str(_PAGE)),
                 *((("continue", more),) if more else ()),
             )

@@ -55,7 +55,7 @@ EVERYTHING = {
         "driver": {"memory": "4g", "labels": {"team": "a"}},
         "sparkConf": {"spark.x": "1"},
     },
-    "spec.planning": {"runIn": "Operator", "targetStepBytes": "64Mi"},
+    "spec.planning": {"targetStepBytes": "64Mi"},
     "spec.ttlAfterFinished": "7d",
     "metadata.labels": {"team": "a"},
 }

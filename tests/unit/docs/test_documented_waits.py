@@ -1,6 +1,5 @@
 """The page about failures says for how long the operator waits, and it waits for so long."""
 
-import inspect
 import re
 from datetime import timedelta
 
@@ -15,7 +14,6 @@ from backfill.controller.decisions import job_retries as work
 from backfill.controller.decisions import pending_driver as pending
 from backfill.controller.decisions import silent_driver as silence
 from backfill.controller.decisions import suspending as stopping
-from backfill.controller.jobs.pool import PLACE_SECONDS, JobPool
 from backfill.iceberg import open_tables
 from backfill.outputs import table_commits
 from repository import ROOT
@@ -25,10 +23,6 @@ ROWS = re.findall(
     r"^\| ([^|]+) \| ([^|]+) \|", PAGE.partition("## How long the operator waits")[2], re.MULTILINE
 )
 UNITS = {"s": "seconds", "second": "seconds", "minute": "minutes", "hour": "hours", "day": "days"}
-IN_THE_OPERATOR, IDLE = (
-    inspect.signature(JobPool).parameters[name].default
-    for name in ("longest_seconds", "idle_seconds")
-)
 WAITS = {
     "a Spark operator that picks up the child": [pending.UNTAKEN_LIMIT, pending.UNTAKEN_NOTICE],
     "a driver pod of a child that was submitted": [pending.SUBMITTED_LIMIT],
@@ -46,10 +40,8 @@ WAITS = {
     ],
     "a catalog that answers": [timedelta(seconds=open_tables._AWAY_SECONDS)],
     "a catalog that is unavailable while": [timedelta(seconds=table_commits._AWAY_SECONDS)],
-    "a job (": [timedelta(seconds=IN_THE_OPERATOR), timedelta(seconds=IDLE)],
-    "the operator's container for jobs": [timedelta(seconds=PLACE_SECONDS)],
     "a job's pod": [timedelta(seconds=START_SECONDS), timedelta(seconds=LONGEST_SECONDS)],
-    "a missing SparkApplication or Secret, before planning": [planning.APPLIED_WITHIN],
+    "a missing SparkApplication, before planning": [planning.APPLIED_WITHIN],
     "the removal of what a finished Backfill made": [resting.REMOVAL_PATIENCE],
     "the removal of what a deleted Backfill made": [
         removing.REMOVAL_LIMIT,

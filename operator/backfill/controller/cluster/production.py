@@ -24,7 +24,7 @@ from backfill.kube.request_errors import (
     NamespaceEnding,
     Refused,
 )
-from backfill.kube.resources import SECRET, SPARK_APPLICATION, Manifest, Resource
+from backfill.kube.resources import SPARK_APPLICATION, Manifest, Resource
 
 _SCHEDULED: Final = Resource(
     SPARK_APPLICATION.group, SPARK_APPLICATION.version, "scheduledsparkapplications"
@@ -83,11 +83,9 @@ def obstacles_of(
     Raises:
         ClusterError: a request failed.
     """
-    problems = [*_secret_problems(cluster, backfill)]
     if isinstance(production, Problem):
-        return [production, *problems]
-    problems += child_problems(backfill, production, default_workspace)
-    return problems or [
+        return [production]
+    return child_problems(backfill, production, default_workspace) or [
         *_refusals(cluster, backfill, production, default_workspace),
         *_live_refusals(cluster, backfill, production),
     ]
@@ -112,33 +110,6 @@ def _is_scheduled(cluster: Cluster, resource: Resource, namespace: str, name: st
         return cluster.get(_SCHEDULED, namespace, name) is not None
     except ClusterError:
         return False
-
-
-def _secret_problems(cluster: Cluster, backfill: Backfill) -> Iterator[Problem]:
-    """Missing Secrets. A pod that mounts one waits for it forever, and only an Event says so."""
-    namespace = backfill.metadata.namespace
-    for number, catalog in enumerate(backfill.spec.catalogs):
-        if catalog.secret_ref is None:
-            continue
-        try:
-            there = cluster.get(SECRET, namespace, catalog.secret_ref.name) is not None
-        except Forbidden as error:
-            if backfill.spec.planning.run_in != "Operator":
-                continue  # pods need no permission of the operator
-            yield Problem(
-                f"spec.catalogs[{number}].secretRef",
-                str(error),
-                "or set planning.runIn: Pod",
-                may_pass=True,
-            )
-            continue
-        if not there:
-            message = f'there is no Secret "{catalog.secret_ref.name}" in namespace {namespace}'
-            yield Problem(
-                f"spec.catalogs[{number}].secretRef.name",
-                message,
-                "create it, with PyIceberg's catalog properties as keys",
-            )
 
 
 def _refusals(

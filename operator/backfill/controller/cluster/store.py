@@ -1,6 +1,5 @@
 """One Backfill on a cluster, read from a cache and written to the API server."""
 
-import posixpath
 from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -18,11 +17,9 @@ from backfill.api.decision import (
 from backfill.api.errors import BadInput, ConflictError, InvalidManifest, Problem
 from backfill.api.manifests.problems import problems_of, read_json
 from backfill.api.manifests.spec_rules import check_spec
-from backfill.api.pods import RunIn
 from backfill.api.quantities import parse_time
 from backfill.api.spec import BackfillSpec
 from backfill.api.status import BackfillStatus, DecisionStatus
-from backfill.api.workspace_locations import is_below
 from backfill.controller.decisions.invalid_spec import refused
 from backfill.kube.cache import Cache, uid_of, version_of
 from backfill.kube.client import Cluster
@@ -52,15 +49,11 @@ class KubernetesStore:
         decisions: Cache | None = None,
         names_are_verified: bool = False,
         default_workspace: str | None = None,
-        workspaces_below: str | None = None,
-        default_run_in: RunIn = "Operator",
         kept_in: str = "",
         on_status: OnStatus = lambda before, after: None,
     ):
         """Keeps what is needed. ``names_are_verified``: whether the API server checks who decides.
         ``default_workspace`` is for Backfills that name none.
-        ``workspaces_below`` has a part for each namespace, outside of which the operator does not
-        use its own permissions. ``default_run_in`` is where jobs run if the Backfill does not say.
         ``kept_in`` is the cluster, in words.
         """
         self._cluster = cluster
@@ -70,8 +63,6 @@ class KubernetesStore:
         self._decisions = decisions
         self._names_are_verified = names_are_verified
         self._default_workspace = default_workspace
-        self._workspaces_below = workspaces_below
-        self._default_run_in = default_run_in
         self._kept_in = kept_in
         self._on_status = on_status
         self._raw: Manifest | None = None
@@ -107,34 +98,7 @@ class KubernetesStore:
         base = spec.workspace or self._default_workspace
         if base is None:
             raise BadInput(_NO_WORKSPACE)
-        place = Workspace.below(base, spec.workspace_catalog, self._namespace, self._name)
-        if problem := self._trespass(spec, "spec.workspace", place.uri):
-            raise BadInput(problem)
-        return place
-
-    def _trespass(self, spec: BackfillSpec, field: str, uri: str) -> Problem | None:
-        """Why the operator must not write to a location with its own permissions, such as
-        credentials or mounted volumes.
-        """
-        below = self._workspaces_below
-        if below is None or spec.planning.run_in == "Pod":
-            # also with a Secret: properties that it lacks come from the operator's environment
-            return None
-        allowed = posixpath.join(below, self._namespace)
-        if is_below(uri, allowed):
-            return None
-        fix = f"use {allowed} or a directory below it, or set planning.runIn: Pod"
-        return Problem(
-            field,
-            f"{uri} is not below {allowed}, the location for namespace {self._namespace}",
-            fix,
-        )
-
-    def _export_trespasses(self, spec: BackfillSpec) -> Iterator[Problem]:
-        for number, output in enumerate(spec.outputs):
-            field, location = f"spec.outputs[{number}].publish.location", output.publish.location
-            if location is not None and (problem := self._trespass(spec, field, location)):
-                yield problem
+        return Workspace.below(base, spec.workspace_catalog, self._namespace, self._name)
 
     def writers_of(self, tables: Set[str]) -> Iterator[Backfill]:
         """Other Backfills known to this operator that have an output in one of the tables."""
@@ -262,11 +226,6 @@ class KubernetesStore:
             raise InvalidManifest(problems_of(error, Backfill)) from None
         metadata = backfill.metadata.model_copy(update={"kept_in": self._kept_in})
         backfill = backfill.model_copy(update={"metadata": metadata})
-        if backfill.spec.planning.run_in is None:
-            planning = backfill.spec.planning.model_copy(update={"run_in": self._default_run_in})
-            backfill = backfill.model_copy(
-                update={"spec": backfill.spec.model_copy(update={"planning": planning})}
-            )
         status, deleted = backfill.status, backfill.metadata.deletion_timestamp is not None
         if status.plan_id is None and not deleted:
             problems = check_spec(backfill.spec)
@@ -274,7 +233,6 @@ class KubernetesStore:
                 self.workspace(backfill.spec)
             except BadInput as error:
                 problems += error.problems
-            problems += self._export_trespasses(backfill.spec)
             if problems:
                 raise InvalidManifest(problems)
         return backfill

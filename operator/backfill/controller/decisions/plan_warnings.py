@@ -21,7 +21,7 @@ def remarks(spec: BackfillSpec, header: PlanHeader, *, one_process: bool) -> Ite
     idle = [
         *_idle_anywhere(spec),
         *_idle_of_a_hand_off(spec),
-        *(_idle_on_this_machine(spec) if one_process else _idle_on_a_cluster(spec)),
+        *(_idle_on_this_machine(spec) if one_process else ()),
     ]
     if idle:
         where = "on this machine" if one_process else "here"
@@ -79,11 +79,6 @@ def _read_twice(spec: BackfillSpec) -> Iterator[str]:
     )
 
 
-def _idle_on_a_cluster(spec: BackfillSpec) -> Iterator[str]:
-    if spec.planning.run_in != "Pod" and spec.planning.resources != PodResources():
-        yield "spec.planning.resources with runIn: Operator"
-
-
 def _idle_on_this_machine(spec: BackfillSpec) -> Iterator[str]:
     if spec.scaling != type(spec.scaling)():
         yield "spec.scaling"
@@ -91,8 +86,6 @@ def _idle_on_this_machine(spec: BackfillSpec) -> Iterator[str]:
         yield "fields of spec.overrides.driver other than memory"
     if spec.overrides.executor != PodOverrides():
         yield "spec.overrides.executor"
-    if spec.planning.run_in == "Pod":
-        yield "spec.planning.runIn"
     if spec.planning.resources != PodResources():
         yield "spec.planning.resources"
     if any(catalog.secret_ref for catalog in spec.catalogs):

@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal, Protocol
 
 from pydantic import Field
 
+from backfill.kube.object_names import Key
 from backfill.planning.planning_progress import PlanningProgress
 
 OnProgress = Callable[[PlanningProgress], None]
@@ -62,3 +63,20 @@ class JobState:
     """Why a job failed."""
     used: Used | None = None
     """What a job that has ended has used; None if its process could not report it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobUsage:
+    """What a job has used, for metrics."""
+
+    key: Key
+    kind: str
+    """As :func:`job_kind` names it."""
+    outcome: Literal["Done", "Failed"]
+    waited_seconds: float
+    """Waiting for its turn, and for its pod to start."""
+    seconds: float
+    """Duration, including the start of its process."""
+    peak_bytes: int | None
+    """Peak memory of its process; None if it is unknown, as for a pod that ended without a report.
+    """

@@ -2,13 +2,12 @@
 updated in the meantime.
 """
 
-from functools import partial
 from pathlib import Path
 
 from backfill.api.errors import BackfillError
 from backfill.controller.jobs.any_job import Job, JobState
 from backfill.controller.jobs.job_messages import failed, with_message
-from backfill.controller.jobs.process import ChildProcess, JobProcess, ProcessDied
+from backfill.controller.local.job_process import JobProcess, ProcessDied
 
 _SHOWN_LINES = 20
 
@@ -37,7 +36,7 @@ class Worker:
         self.cancel()
         if self._process is None or not self._process.alive:
             self.close()
-            self._process = JobProcess(partial(ChildProcess, log=self._log))
+            self._process = JobProcess(self._log)
         self._state = JobState(job, "Running")
         try:
             self._process.send(job)

@@ -6,7 +6,6 @@ import sys
 from prometheus_client import disable_created_metrics
 
 from backfill.api.errors import BackfillError
-from backfill.controller.jobs.isolation import keep_memory_private, landlock_version
 from backfill.controller.manager.log_format import configure
 from backfill.controller.manager.operator import Operator
 from backfill.controller.manager.options import parse
@@ -18,15 +17,8 @@ def main() -> int:
     Returns its exit status: 0 if it was asked to end, 1 if it failed, 2 for wrong options.
     """
     settings = parse(sys.argv[1:])
-    keep_memory_private()
     disable_created_metrics()  # type: ignore[no-untyped-call]
     configure(settings.log_format, settings.log_level)
-    if settings.jobs_socket is None and not landlock_version():
-        logging.getLogger(__name__).warning(
-            "this node's kernel has no Landlock: a job in the operator that is made to run"
-            " foreign code could read the operator's files; make namespaces that are not trusted"
-            " plan in pods (planning.runIn: Pod)"
-        )
     try:
         return Operator(settings).run()
     except BackfillError as error:

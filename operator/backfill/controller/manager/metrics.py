@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from backfill.api.conditions import Reason
 from backfill.api.status import Attempt, Comparison, OutputStatus
-from backfill.controller.jobs.pool import JobUsage
+from backfill.controller.jobs.any_job import JobUsage
 from backfill.controller.reconcile import Reconciled
 from backfill.kube.object_names import Key
 

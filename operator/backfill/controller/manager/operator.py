@@ -1,22 +1,15 @@
 """The operator's process, from its start through leading to its end."""
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
-from backfill.api.backfill import Backfill
-from backfill.api.catalog_properties import CATALOGS_DIRECTORY, CATALOGS_VARIABLE, GivenCatalog
-from backfill.api.manifests.problems import read_json
 from backfill.api.signals import asked_to_end
-from backfill.controller.cluster.credentials import catalog_credentials, with_own_catalogs
 from backfill.controller.cluster.job_pods.pod_limit import PodPlaces
+from backfill.controller.cluster.job_pods.pod_manifests import JobImage
 from backfill.controller.cluster.job_pods.runner import JobPods
-from backfill.controller.jobs.pool import JobPool
 from backfill.controller.manager.events import Recorder
-from backfill.controller.manager.jobs_container_client import JobsContainer
 from backfill.controller.manager.leader_election import ClusterLeaseStore, Elector
 from backfill.controller.manager.metrics import Metrics, state_of
 from backfill.controller.manager.options import Settings
@@ -44,7 +37,7 @@ class Operator:
         """Reads credentials, without a request to the API server.
 
         Raises:
-            BackfillError: there are no credentials, or the socket for jobs cannot be made.
+            BackfillError: there are no credentials.
         """
         self._settings = settings
         self._stop = threading.Event()
@@ -72,20 +65,6 @@ class Operator:
         )
         self._metrics.watch_depth(lambda: self._queue.depth)
         self._caches.listen(self._changed)
-        self._pool = JobPool(
-            self._catalogs,
-            place=(
-                JobsContainer(settings.jobs_socket, settings.jobs_user)
-                if settings.jobs_socket
-                else None
-            ),
-            directories=_local_directories(settings),
-            addresses=settings.allowed_addresses,
-            processes=settings.jobs,
-            memory_bytes=settings.job_memory,
-            namespaces=self._caches.namespaces,
-            on_used=self._metrics.used,
-        )
         places = PodPlaces(
             self._caches.pods, settings.job_pods, self._caches.backfills, self._caches.namespaces
         )
@@ -93,15 +72,17 @@ class Operator:
         cases = Cases(
             cluster,
             self._caches,
-            self._pool,
             JobPods(
-                cluster, self._caches.pods, self._caches.reports, places, on_used=self._metrics.used
+                cluster,
+                self._caches.pods,
+                self._caches.reports,
+                places,
+                JobImage(settings.job_image, settings.job_image_pull_policy),
+                on_used=self._metrics.used,
             ),
             self._queue.mark,
             recorder.status_written,
             settings.default_workspace,
-            settings.workspaces_below,
-            settings.plan_in_operator_for,
             settings.decision_names == "verified",
             leads=lambda: self._elector.leads,
         )
@@ -177,7 +158,6 @@ class Operator:
         _LOG.error("the lease could not be renewed; another replica may lead from now on")
         self._metrics.leading(False)
         self._queue.close()
-        self._pool.close()
         return 1
 
     def _step_down(self) -> None:
@@ -185,7 +165,6 @@ class Operator:
         self._queue.close()
         if not self._workers.join(_LAST_TURNS_SECONDS):
             _LOG.warning("a reconcile did not finish in time; the next leader repeats it")
-        self._pool.close()
         self._elector.release()
         self._metrics.leading(False)
         _LOG.info(
@@ -194,16 +173,6 @@ class Operator:
 
     def _known(self) -> list[Key]:
         return self._caches.backfills.keys()
-
-    def _catalogs(self, key: Key) -> dict[str, GivenCatalog]:
-        found = self._find(key)
-        if found is None:
-            return {}
-        backfill = read_json(Backfill, found)
-        given = catalog_credentials(self._cluster, backfill)
-        return with_own_catalogs(
-            backfill.spec, given, Path(os.environ.get(CATALOGS_VARIABLE, CATALOGS_DIRECTORY))
-        )
 
     def _find(self, key: Key) -> Manifest | None:
         return self._caches.backfills.get(*key)
@@ -242,16 +211,3 @@ class Operator:
 
     def _measured(self) -> Answer:
         return Answer(self._metrics.render(), content_type=_METRICS_TYPE)
-
-
-def _local_directories(settings: Settings) -> tuple[Path, ...]:
-    """Directories that jobs may use on the machine they run on,
-    such as volumes shared with Spark's pods.
-    """
-    workspaces = (settings.default_workspace, settings.workspaces_below)
-    shared = (
-        Path(each.removeprefix("file://"))
-        for each in workspaces
-        if each and each.startswith(("/", "file:///"))
-    )
-    return (*settings.local_directories, *shared)

@@ -7,18 +7,17 @@ import socket
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from ipaddress import ip_network
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from backfill.api.quantities import parse_bytes
 from backfill.api.workspace_locations import LOCATION_FORM, LOCATION_PATTERN
 from backfill.controller.manager.log_format import LogFormat
-from backfill.iceberg.allowed_addresses import Network
 
 _SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _LEVELS = ("debug", "info", "warning", "error")
 _FORMATS = ("text", "json")
+NAMESPACE: Final = "{namespace}"
+"""Stands for a Backfill's namespace in the default workspace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,40 +28,20 @@ class Settings:
     """Namespaces whose Backfills are reconciled; empty for all."""
     default_workspace: str | None
     """Location of plans and checkpoints of Backfills without a workspace of their own; None if
-    these are refused.
-    """
-    workspaces_below: str | None
-    """Location with a directory or prefix for each namespace, in which its workspaces must be."""
-    plan_in_operator_for: tuple[str, ...]
-    """Namespaces whose jobs may run in processes of the operator (``planning.runIn:
-    Operator``); ``*``: all.
+    these are refused. ``{namespace}`` in it is the Backfill's namespace.
     """
     decision_names: str
     """Whether the names of those who decide about results are ``verified`` by an admission policy,
     or as ``claimed``.
     """
-    local_directories: tuple[Path, ...]
-    """Directories of this machine that may hold tables and workspaces for jobs in the operator, in
-    addition to that of ``default_workspace``.
-    """
-    allowed_addresses: tuple[Network, ...]
-    """Addresses that jobs in the operator may connect to for a Backfill although they are reachable
-    only from the operator, such as its loopback.
-    """
     workers: int
     """Number of reconciles at the same time."""
-    jobs: int
-    """Number of jobs at the same time in processes of the operator."""
-    job_memory: int
-    """Memory limit of a job's process, in bytes."""
-    jobs_socket: Path | None
-    """Socket on which the operator waits for the container that runs jobs; None if jobs are
-    processes of the operator itself.
-    """
-    jobs_user: int | None
-    """User ID of that container; None for the operator's own."""
+    job_image: str
+    """Image of the pods of jobs."""
+    job_image_pull_policy: str | None
+    """Its pull policy; None for Kubernetes' default."""
     job_pods: int
-    """Number of jobs at the same time in pods of their own (``planning.runIn: Pod``)."""
+    """Number of jobs at the same time."""
     qps: float
     """Requests to the API server per second."""
     metrics_port: int
@@ -89,7 +68,10 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
     Raises:
         SystemExit: an option is wrong (2), or help was requested (0).
     """
-    given = vars(parser(environment).parse_args(arguments))
+    options = parser(environment)
+    given = vars(options.parse_args(arguments))
+    if not given["job_image"]:
+        options.error("--job-image is missing: set the image of job pods")
     return Settings(**{field.name: given[field.name] for field in fields(Settings)})
 
 
@@ -107,8 +89,8 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
             " applications and publishes their results."
         ),
         epilog=(
-            "Each option may be given as an environment variable: --job-memory as"
-            " BACKFILL_OPERATOR_JOB_MEMORY."
+            "Each option may be given as an environment variable: --job-pods as"
+            " BACKFILL_OPERATOR_JOB_PODS."
         ),
     )
     for option, kind, default, text in (*_BACKFILLS, *_JOBS, *_PROCESS, *_leadership(environment)):
@@ -123,27 +105,11 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _location(text: str) -> str | None:
-    if text and re.fullmatch(LOCATION_PATTERN, text) is None:
+    if text and re.fullmatch(LOCATION_PATTERN, text.replace(NAMESPACE, "namespace")) is None:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a location of a workspace; {LOCATION_FORM}"
         )
     return text or None
-
-
-def _paths(text: str) -> tuple[Path, ...]:
-    for name in _names(text):
-        if not name.startswith("/") or not name.strip("/"):
-            raise argparse.ArgumentTypeError(f"{name} is not an absolute path below /")
-    return tuple(Path(name) for name in _names(text))
-
-
-def _networks(text: str) -> tuple[Network, ...]:
-    try:
-        return tuple(ip_network(name) for name in _names(text))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(
-            f"{error}; write networks as 127.0.0.1/32,169.254.20.10/32"
-        ) from None
 
 
 def _one_of(words: Sequence[str]) -> Callable[[str], str]:
@@ -181,26 +147,9 @@ _BACKFILLS: tuple[_Option, ...] = (
         "--default-workspace",
         _location,
         None,
-        "URI below which Backfills without spec.workspace keep plans and checkpoints",
-    ),
-    (
-        "--workspaces-below",
-        _location,
-        None,
         (
-            "location below which each namespace has its own part, LOCATION/NAMESPACE. The"
-            " workspace of a Backfill that is planned in the operator, and the locations of its"
-            " outputs, must be within its namespace's part (default: anywhere)"
-        ),
-    ),
-    (
-        "--plan-in-operator-for",
-        _names,
-        "*",
-        (
-            "namespaces whose jobs may run in processes of the operator, separated by commas; * for"
-            " all. Jobs of other namespaces run in pods; their Backfills are refused if they set"
-            " planning.runIn: Operator"
+            "location below which Backfills without spec.workspace keep plans and checkpoints;"
+            f" {NAMESPACE} in it is replaced by the Backfill's namespace"
         ),
     ),
     (
@@ -212,72 +161,25 @@ _BACKFILLS: tuple[_Option, ...] = (
             " status of Backfills says so"
         ),
     ),
-    (
-        "--local-directories",
-        _paths,
-        "",
-        (
-            "directories of shared volumes, separated by commas: jobs in the operator open tables,"
-            " SQLite catalogs and workspaces on disk only below these, and below"
-            " --default-workspace if that is a path"
-        ),
-    ),
-    (
-        "--allowed-addresses",
-        _networks,
-        "",
-        (
-            "networks, separated by commas, that jobs in the operator may connect to for a Backfill"
-            " although they are loopback, link-local or metadata addresses, or the API server's"
-        ),
-    ),
 )
 _JOBS: tuple[_Option, ...] = (
     (
-        "--jobs",
-        _at_least(1, int),
-        "2",
-        (
-            "maximum number of concurrent jobs in the operator (planning, publishing and others),"
-            " each in a process"
-        ),
-    ),
-    (
-        "--job-memory",
-        parse_bytes,
-        "1536Mi",
-        (
-            "maximum memory of a job's process; the default fits a plan over a million files, which"
-            " takes about 1 GiB"
-        ),
-    ),
-    (
-        "--jobs-socket",
-        Path,
+        "--job-image",
+        str,
         None,
-        (
-            "Unix socket on which the operator listens for the container that runs its jobs, in a"
-            " directory that only the operator can write to (default:"
-            " jobs are child processes of the operator)"
-        ),
+        "image of the pods that plan, publish and clean up, of the operator's version (required)",
     ),
     (
-        "--jobs-user",
-        _at_least(0, int),
+        "--job-image-pull-policy",
+        _one_of(("Always", "IfNotPresent", "Never")),
         None,
-        (
-            "user ID of that container; connections of other users are closed (default: the"
-            " operator's own)"
-        ),
+        "pull policy of that image: Always, IfNotPresent or Never (default: as Kubernetes has it)",
     ),
     (
         "--job-pods",
         _at_least(1, int),
         "10",
-        (
-            "maximum number of concurrent jobs in pods (planning.runIn: Pod), across all"
-            " namespaces; further jobs wait"
-        ),
+        "maximum number of concurrent job pods, across all namespaces; further jobs wait",
     ),
 )
 _PROCESS: tuple[_Option, ...] = (

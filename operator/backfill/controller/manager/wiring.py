@@ -16,8 +16,7 @@ from backfill.controller.cluster.job_pods.runner import JobPods
 from backfill.controller.cluster.live_application import KubernetesLiveApplication
 from backfill.controller.cluster.plan_config_map import KubernetesPlans
 from backfill.controller.cluster.store import KubernetesStore, OnStatus
-from backfill.controller.jobs.pool import JobPool
-from backfill.controller.manager.process_or_pod_jobs import ChosenJobs
+from backfill.controller.manager.options import NAMESPACE
 from backfill.controller.manager.reconciles import Case
 from backfill.controller.manager.watching import Watched
 from backfill.controller.reconcile import Reconciler
@@ -114,7 +113,7 @@ class Caches:
     pods: Cache = field(default_factory=lambda: Cache(labelled_key, pod_essence))
     """Pods of drivers and of jobs."""
     reports: Cache = field(default_factory=lambda: Cache(labelled_key, report_essence))
-    """JobReports of jobs in pods."""
+    """JobReports of jobs."""
 
     def namespaces(self) -> int:
         """Number of namespaces that have Backfills."""
@@ -146,15 +145,11 @@ class Cases:
 
     cluster: Cluster
     caches: Caches
-    pool: JobPool
     pods: JobPods
     mark: Callable[[Key, float], None]
     """Requests a reconcile after this many seconds."""
     on_status: OnStatus
     default_workspace: str | None = None
-    workspaces_below: str | None = None
-    plan_in_operator_for: tuple[str, ...] = ("*",)
-    """Namespaces whose jobs may run in the operator; ``*``: all."""
     names_are_verified: bool = False
     """Whether the API server checks the names of those who decide."""
     leads: Callable[[], bool] = lambda: True
@@ -173,10 +168,10 @@ class Cases:
             find,
             caches.children,
             caches.pods,
-            default_workspace=self.default_workspace,
+            default_workspace=self._default_workspace(key[0]),
         )
         channel = KubernetesChannel(self.cluster, caches.assignments, key, uid)
-        jobs = self._jobs(key, find)
+        jobs = self.pods.runner(find, lambda seconds: self.mark(key, seconds))
         plans = KubernetesPlans(self.cluster)
         reconciler = Reconciler(
             store,
@@ -199,19 +194,11 @@ class Cases:
             uid,
             decisions=self.caches.decisions,
             names_are_verified=self.names_are_verified,
-            default_workspace=self.default_workspace,
-            workspaces_below=self.workspaces_below,
-            default_run_in="Operator" if self._operator_may(key[0]) else "Pod",
+            default_workspace=self._default_workspace(key[0]),
             kept_in=self.cluster.identity,
             on_status=self.on_status,
         )
 
-    def _jobs(self, key: Key, find: Callable[[], Backfill | None]) -> ChosenJobs:
-        def again(seconds: float) -> None:
-            self.mark(key, seconds)
-
-        in_operator, in_pod = self.pool.runner(key, lambda: again(0)), self.pods.runner(find, again)
-        return ChosenJobs(find, in_operator, in_pod, self._operator_may, lambda: again(0))
-
-    def _operator_may(self, namespace: str) -> bool:
-        return bool({"*", namespace} & set(self.plan_in_operator_for))
+    def _default_workspace(self, namespace: str) -> str | None:
+        given = self.default_workspace
+        return given and given.replace(NAMESPACE, namespace)

@@ -34,7 +34,7 @@ MATTERS: list[dict[str, Any]] = [
     {"outputs": [_OUTPUT | {"publish": {"mode": "Replace"}, "timestampColumn": "at"}]},
     {"catalogs": [{"name": "lake", "secretRef": {"name": "lake-catalog"}}]},
     {"planning": {"targetStepBytes": "64Mi"}},
-    {"planning": {"runIn": "Pod"}},
+    {"planning": {"resources": {"memory": "3Gi"}}},
 ]
 
 

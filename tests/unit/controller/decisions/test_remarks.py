@@ -39,7 +39,6 @@ def with_rows(*step_rows: int) -> PlanHeader:
             "spec.overrides.driver other than memory",
         ),
         ({"overrides": {"executor": {"memory": "8g"}}}, "spec.overrides.executor"),
-        ({"planning": {"runIn": "Pod"}}, "spec.planning.runIn"),
         ({"catalogs": [{"name": "lake", "secretRef": {"name": "s"}}]}, "spec.catalogs[].secretRef"),
     ],
 )
@@ -100,14 +99,6 @@ def test_a_lateness_by_which_batch_jobs_go_is_not_without_effect() -> None:
     for execution in ("Auto", "Batch"):
         ordering = {"policy": "Exact", "allowedLateness": "1h"}
         assert told(ordering=ordering, execution=execution) == []
-
-
-def test_the_resources_of_a_pod_that_is_not_made_are_said() -> None:
-    resources = {"memory": "8Gi"}
-    assert told(planning={"resources": resources}) == [
-        "these fields have no effect here: spec.planning.resources with runIn: Operator"
-    ]
-    assert told(planning={"resources": resources, "runIn": "Pod"}) == []
 
 
 def test_a_plain_backfill_is_not_talked_about() -> None:

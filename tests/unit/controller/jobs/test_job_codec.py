@@ -42,7 +42,7 @@ from situations import HEADER, backfill, planned
 RESOURCE = backfill(
     planned(),
     overrides={"driver": {"memory": "4g", "labels": {"team": "ads"}}, "sparkConf": {"a": "b"}},
-    planning={"runIn": "Pod", "targetStepBytes": "64Mi"},
+    planning={"targetStepBytes": "64Mi"},
     ttlAfterFinished="7d",
 )
 STAGED = staged_outputs(RESOURCE)

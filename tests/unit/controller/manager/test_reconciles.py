@@ -12,8 +12,7 @@ from backfill.api.errors import BadInput, ConflictError, Problem
 from backfill.api.hand_off import HandOffStatus
 from backfill.api.status import BackfillStatus
 from backfill.controller.decisions.actions import Decision, Next
-from backfill.controller.jobs.any_job import JobState
-from backfill.controller.jobs.pool import JobUsage
+from backfill.controller.jobs.any_job import JobState, JobUsage
 from backfill.controller.manager.metrics import Metrics, ended, state_of
 from backfill.controller.manager.reconciles import (
     STUCK_SECONDS,

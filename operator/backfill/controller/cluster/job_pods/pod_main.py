@@ -1,4 +1,4 @@
-"""The program of a job's pod: ``python -m backfill.job``.
+"""The program of a job's pod: ``python3 -I -m backfill.job``.
 
 It reads its job from the mounted ConfigMap, runs it with the identity and the mounted catalogs of
 the pod, and writes the result into its JobReport. Its service account needs ``patch`` on
@@ -28,9 +28,8 @@ from backfill.controller.cluster.job_pods.pod_manifests import (
     RESULT_KEY,
 )
 from backfill.controller.jobs.any_job import Job, Used
-from backfill.controller.jobs.isolation import keep_memory_private
 from backfill.controller.jobs.job_messages import Message, redacted
-from backfill.controller.jobs.process_main import do
+from backfill.controller.jobs.run_job import run_job
 from backfill.iceberg.catalogs import work_in_time
 from backfill.kube.client import Cluster
 from backfill.kube.packed_json import MOST_VALUES, is_readable
@@ -50,7 +49,6 @@ def main() -> int:
 
     The exit status is 0 once its end is recorded, whether it succeeded or failed.
     """
-    keep_memory_private()
     os.environ.setdefault(CATALOGS_VARIABLE, CATALOGS_DIRECTORY)
     hidden = redactor(mounted_catalogs(Path(os.environ[CATALOGS_VARIABLE])), os.environ)
     with redirect_stderr(RedactedText(sys.stderr, hidden)):
@@ -70,7 +68,7 @@ def _main(hidden: Redactor) -> int:
             else Cluster.from_kubeconfig()
         )
         desk = _Desk(cluster, os.environ[JOB_VARIABLE])
-        end = do(job, desk.note)
+        end = run_job(job, desk.note)
         used = Used(
             time.monotonic() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         )

@@ -3,8 +3,8 @@ and the pod. Pure.
 
 It is a plain Pod and not a batch Job. Each job is tried once, and the controller decides about
 failures, which retries of a Job would hide; and a pod's own status says why it does not start. The
-pod is made from the driver's template, so that it has the image, identity, volumes and scheduling
-of the application's driver.
+pod is made from the driver's template, so that it has the identity, volumes and scheduling of the
+application's driver. Its image is of the operator's version, and begins its program by itself.
 """
 
 import base64
@@ -12,6 +12,7 @@ import copy
 import hashlib
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from backfill.api.backfill import API_VERSION, Backfill
@@ -48,11 +49,13 @@ LONGEST_SECONDS: Final = 21_600
 _GRACE_SECONDS = 5
 _PREFIX_CHARACTERS = 40
 _HASH_CHARACTERS = 10
-_COMMAND = 'exec "${PYSPARK_DRIVER_PYTHON:-${PYSPARK_PYTHON:-python3}}" -m backfill.job'
 _VOLUME = "backfill-job"
-_IMAGES = ("spark.kubernetes.driver.container.image", "spark.kubernetes.container.image")
+_OF_THE_DRIVER = (
+    *("command", "args", "workingDir", "imagePullPolicy", "ports"),
+    *("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"),
+)
+"""Fields of the driver's container that belong to its image or its program."""
 _ACCOUNT = "spark.kubernetes.authenticate.driver.serviceAccountName"
-_PULL_POLICY = "spark.kubernetes.container.image.pullPolicy"
 _PULL_SECRETS = "spark.kubernetes.container.image.pullSecrets"
 _VARIABLES = "spark.kubernetes.driverEnv."
 _CPU_REQUEST = "250m"
@@ -122,10 +125,17 @@ def _said(report: Manifest | None, key: str) -> str:
     return str(((report or {}).get("status") or {}).get(key, ""))
 
 
-def job_pod(backfill: Backfill, job: Job, production: Manifest) -> Manifest:
-    """The pod: the application's driver pod with another program. The user stays as the application
-    has it, since some images have a user only by name.
-    """
+@dataclass(frozen=True, slots=True)
+class JobImage:
+    """The image of all job pods."""
+
+    name: str
+    pull_policy: str | None = None
+    """None for Kubernetes' default."""
+
+
+def job_pod(backfill: Backfill, job: Job, production: Manifest, image: JobImage) -> Manifest:
+    """The pod: the application's driver pod with another program."""
     template, application = _driver(production, backfill)
     spec, container = part(template, "spec"), spark_container(template, "driver")
     name = job_name(backfill, job)
@@ -139,12 +149,14 @@ def job_pod(backfill: Backfill, job: Job, production: Manifest) -> Manifest:
     )
     items(container, "env").append({"name": JOB_VARIABLE, "value": name})
     container |= {
-        "command": ["sh", "-c", _COMMAND],
+        "image": image.name,
         # a pod that cannot even start writes no result
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": _resources(backfill.spec.planning.resources),
         "securityContext": confined(container.get("securityContext") or {}),
     }
+    if image.pull_policy:
+        container["imagePullPolicy"] = image.pull_policy
     spec |= {
         "restartPolicy": "Never",
         "activeDeadlineSeconds": LONGEST_SECONDS,
@@ -206,7 +218,7 @@ def _leave_out_the_driver(spec: Manifest, container: Manifest) -> None:
     container["env"] = [
         each for each in container.get("env") or [] if each["name"] != SETTINGS_VARIABLE
     ]
-    for field in ("args", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "ports"):
+    for field in _OF_THE_DRIVER:
         container.pop(field, None)
 
 
@@ -216,11 +228,6 @@ def _identify(spec: Manifest, container: Manifest, application: Manifest) -> Non
     """
     conf: Mapping[str, str] = application.get("sparkConf") or {}
     driver = part(application, "driver")
-    image = (
-        driver.get("image")
-        or application.get("image")
-        or next((conf[key] for key in _IMAGES if key in conf), None)
-    )
     secrets = application.get("imagePullSecrets") or [
         name for name in conf.get(_PULL_SECRETS, "").split(",") if name
     ]
@@ -238,10 +245,6 @@ def _identify(spec: Manifest, container: Manifest, application: Manifest) -> Non
         items(container, "volumeMounts").append(
             {"name": f"{secret['name']}-volume", "mountPath": secret["path"]}
         )
-    policy = application.get("imagePullPolicy") or conf.get(_PULL_POLICY)
-    container |= {
-        field: value for field, value in (("image", image), ("imagePullPolicy", policy)) if value
-    }
     variables = {
         key.removeprefix(_VARIABLES): value
         for key, value in conf.items()

@@ -1,5 +1,5 @@
-"""Runs jobs in pods of the Backfill's namespace, with the identity, image and volumes of the
-application's driver.
+"""Runs jobs in pods of the Backfill's namespace, with the identity and volumes of the application's
+driver.
 
 The state of a job is in the cluster: its pod, JobReport and ConfigMap are named after the job, so
 that an operator that has restarted finds a job in progress, or its result, by starting it again.
@@ -27,6 +27,7 @@ from backfill.controller.cluster.job_pods.pod_deletion import being_deleted, end
 from backfill.controller.cluster.job_pods.pod_limit import PodPlaces
 from backfill.controller.cluster.job_pods.pod_manifests import (
     JOB_LABEL,
+    JobImage,
     job_config_map,
     job_name,
     job_pod,
@@ -37,10 +38,9 @@ from backfill.controller.cluster.job_pods.pod_manifests import (
 from backfill.controller.cluster.plan_config_map import application_of
 from backfill.controller.decisions.pending_driver import wait_of
 from backfill.controller.driver import DriverState
-from backfill.controller.jobs.any_job import Job, JobState, job_kind
+from backfill.controller.jobs.any_job import Job, JobState, JobUsage, job_kind
 from backfill.controller.jobs.job_messages import LOG_LINES, failed, log_text, with_message
 from backfill.controller.jobs.kinds.discard import DiscardJob
-from backfill.controller.jobs.pool import JobUsage
 from backfill.kube.cache import Cache, uid_of
 from backfill.kube.client import Cluster
 from backfill.kube.object_names import CONTROLLER_MANAGER, Key
@@ -52,7 +52,7 @@ from backfill.kube.request_errors import (
     Unauthorized,
     Unreachable,
 )
-from backfill.kube.resources import CONFIG_MAP, JOB_REPORT, POD, Manifest, Resource
+from backfill.kube.resources import CONFIG_MAP, EVENT, JOB_REPORT, POD, Manifest, Resource
 
 _LOG = logging.getLogger(__name__)
 START_SECONDS: Final = 300.0
@@ -63,6 +63,11 @@ _LOOK_SECONDS = 60.0
 """Seconds between two checks of what no watch reports: a pod that should have been deleted by now,
 or one that cannot be deleted.
 """
+_WARNING_SECONDS = 10.0
+"""Seconds between two looks at the Events of a pod that does not start."""
+_MOST_WARNING = 600
+_MISSING = "not found"
+"""Part of the kubelet's message for a Secret or a ConfigMap that does not exist."""
 _OUT_OF_MEMORY = "OOMKilled"
 _DISK = "ephemeral local storage usage exceeds"
 """Part of the kubelet's message for a pod that was
@@ -82,6 +87,7 @@ class JobPods:
     :func:`~backfill.controller.cluster.job_pods.pod_manifests.report_essence`.
     """
     places: PodPlaces
+    image: JobImage
     start_seconds: float = START_SECONDS
     """Seconds that a pod may take to start."""
     on_used: Callable[[JobUsage], None] = lambda usage: None
@@ -270,7 +276,7 @@ class PodJobs:
             application = application_of(self._cluster, backfill)
             if isinstance(application, Problem):
                 raise BadInput(application)
-            manifest = self._admitted(job_pod(backfill, run.job, application))
+            manifest = self._admitted(job_pod(backfill, run.job, application, self._shared.image))
             self._create(JOB_REPORT, self._shared.reports, job_report(backfill, run.job))
             with suppress(AlreadyExists):
                 self._cluster.create(
@@ -340,17 +346,27 @@ class PodJobs:
             self._log(pod, backfill, run.job, error)
             return failed(state, error)
         if seen.phase == "Pending":
-            cause = ": ".join(text for text in (seen.reason, seen.message) if text)
+            warning = "" if seen.message else self._warning(pod)
+            cause = ": ".join(text for text in (seen.reason, seen.message or warning) if text)
             left = run.since + self._shared.start_seconds - time.monotonic()
             if left <= 0:
                 raise BackfillError(
                     f"pod {pod[1]} did not start within {self._shared.start_seconds:.0f} s: {cause}"
                 )
-            self._again(left)
-            blocked = wait_of(seen.reason).needs_person
+            self._again(min(left, _WARNING_SECONDS))
+            blocked = wait_of(seen.reason).needs_person or _MISSING in warning
             return replace(state, waits_for=f"pod {pod[1]} ({cause})", blocked=blocked)
         progress = decode_progress(progress_of(self._shared.reports.get(*pod)))
         return replace(state, waits_for="", blocked=False, progress=progress or state.progress)
+
+    def _warning(self, pod: Key) -> str:
+        """What its kubelet last warned of: of a missing Secret only an Event says so."""
+        fields = f"involvedObject.kind=Pod,involvedObject.name={pod[1]},type=Warning"
+        with suppress(ClusterError):
+            events = self._cluster.list(EVENT, pod[0], fields=fields).items
+            latest = max(events, key=lambda event: str(event.get("lastTimestamp")), default={})
+            return str(latest.get("message", ""))[:_MOST_WARNING]
+        return ""
 
     def _end(self, pod: Key, state: JobState) -> JobState | None:
         """How the job has ended; None if that is not recorded."""

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from backfill.controller.cluster.job_pods.pod_manifests import (
+    JobImage,
     job_config_map,
     job_name,
     job_pod,
@@ -20,7 +21,7 @@ BASES = pytest.mark.parametrize("base", [KUBEFLOW, APACHE], ids=["kubeflow", "ap
 
 def made(base: Manifest, **spec: Any) -> Manifest:
     backfill = backfill_of(base, **spec)
-    return job_pod(backfill, job(base), base)
+    return job_pod(backfill, job(base), base, JobImage("jobs:1"))
 
 
 def job(base: Manifest, parallelism: int = 2) -> PlanJob:
@@ -33,10 +34,13 @@ def names(entries: list[Manifest]) -> list[str]:
 
 
 @BASES
-def test_it_has_the_image_and_the_identity_of_the_driver(base: Manifest) -> None:
+def test_it_has_the_identity_of_the_driver_and_an_image_that_begins_by_itself(
+    base: Manifest,
+) -> None:
     pod = made(base)
     container = pod["spec"]["containers"][0]
-    assert container["image"] == "registry.example/rmi:1.4"
+    assert container["image"] == "jobs:1"
+    assert not {"command", "args", "imagePullPolicy", "workingDir"} & set(container)
     assert pod["spec"]["serviceAccountName"] == "rmi"
     assert pod["metadata"]["ownerReferences"][0]["uid"] == "6f1c"
 
@@ -45,7 +49,7 @@ def test_it_has_the_image_and_the_identity_of_the_driver(base: Manifest) -> None
 def test_it_runs_once_within_its_memory_with_what_the_driver_has_beside_it_until_it_ends(
     base: Manifest,
 ) -> None:
-    spec = made(base, planning={"runIn": "Pod", "resources": {"memory": "3Gi"}})["spec"]
+    spec = made(base, planning={"resources": {"memory": "3Gi"}})["spec"]
     assert spec["restartPolicy"] == "Never"
     assert len(spec["containers"]) == 1, "another one would keep the pod from ending"
     assert spec["initContainers"][-1] == {
@@ -57,7 +61,6 @@ def test_it_runs_once_within_its_memory_with_what_the_driver_has_beside_it_until
         "requests": {"cpu": "250m", "memory": "3Gi", "ephemeral-storage": "1Gi"},
         "limits": {"cpu": "2", "memory": "3Gi", "ephemeral-storage": "1Gi"},
     }
-    assert "backfill.job" in spec["containers"][0]["command"][-1]
     assert spec["containers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError", (
         "the end of its log is told"
     )
@@ -66,9 +69,7 @@ def test_it_runs_once_within_its_memory_with_what_the_driver_has_beside_it_until
 @BASES
 def test_chosen_resources_are_requested_and_limited(base: Manifest) -> None:
     chosen = {"cpu": "500m", "memory": "1Gi", "ephemeralStorage": "3Gi"}
-    resources = made(base, planning={"runIn": "Pod", "resources": chosen})["spec"]["containers"][0][
-        "resources"
-    ]
+    resources = made(base, planning={"resources": chosen})["spec"]["containers"][0]["resources"]
     assert (
         resources["requests"]
         == resources["limits"]
@@ -93,7 +94,7 @@ def test_chosen_resources_are_requested_and_limited(base: Manifest) -> None:
 )
 def test_resources_that_cannot_be_are_refused(resources: dict[str, str], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
-        backfill_of(KUBEFLOW, planning={"runIn": "Pod", "resources": resources})
+        backfill_of(KUBEFLOW, planning={"resources": resources})
 
 
 @BASES

@@ -6,7 +6,12 @@ from typing import Any, cast
 from backfill.api.errors import BackfillError
 from backfill.controller.cluster.job_pods.packed_jobs import encode_end
 from backfill.controller.cluster.job_pods.pod_limit import PodPlaces
-from backfill.controller.cluster.job_pods.pod_manifests import RESULT_KEY, job_name, job_report
+from backfill.controller.cluster.job_pods.pod_manifests import (
+    RESULT_KEY,
+    JobImage,
+    job_name,
+    job_report,
+)
 from backfill.controller.cluster.job_pods.runner import JobPods
 from backfill.controller.jobs.any_job import Job
 from backfill.controller.jobs.job_messages import Message
@@ -66,7 +71,7 @@ def test_only_the_pod_of_the_last_job_is_deleted_without_a_grace_period(
     pods.put({"metadata": metadata | {"uid": "pod-1"}, "status": {"phase": "Running"}})
     reports.put(report)
     places = PodPlaces(pods, 1, Cache(own_key), lambda: 1)
-    shared = JobPods(cast(Cluster, objects), pods, reports, places)
+    shared = JobPods(cast(Cluster, objects), pods, reports, places, JobImage("jobs:1"))
     runner = shared.runner(lambda: BACKFILL, lambda seconds: None)
     runner.start(job)
     assert runner.state is not None
