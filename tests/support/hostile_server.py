@@ -40,10 +40,9 @@ def answering(status: str, body: str = "", *headers: str) -> Behaviour:
 
 
 @contextmanager
-def hostile_server(behave: Behaviour, address: str = "127.0.0.1") -> Iterator[HostileServer]:
+def hostile_server(behave: Behaviour) -> Iterator[HostileServer]:
     """Serves each connection in a thread of its own."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    listener = socket.create_server((address, 0), family=family)
+    listener = socket.create_server(("127.0.0.1", 0))
     server = HostileServer(listener.getsockname()[1])
     open_connections: set[socket.socket] = set()
 

@@ -1,13 +1,11 @@
 """Connection properties of catalogs, on their way to PyIceberg.
 
-On a cluster they are in Secrets: the operator reads these for its own jobs, and pods mount them as
-files. The program in a driver finds them in its environment, in PyIceberg's form: a dot is ``__``,
-a hyphen ``_``, and case is lost. So this does not work for a property or a catalog with an
-underscore in its name.
+On a cluster they are in Secrets, which pods mount as files. The program in a driver finds them in
+its environment, in PyIceberg's form: a dot is ``__``, a hyphen ``_``, and case is lost. So this
+does not work for a property or a catalog with an underscore in its name.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -15,16 +13,6 @@ CATALOGS_VARIABLE: Final = "BACKFILL_CATALOGS"
 """The environment variable with the directory of :func:`mounted_catalogs`."""
 CATALOGS_DIRECTORY: Final = "/etc/backfill/catalogs"
 """That directory in pods: it has a directory for each catalog, with a file for each property."""
-
-
-@dataclass(frozen=True, slots=True)
-class GivenCatalog:
-    """A catalog that a job in the operator may open."""
-
-    properties: Mapping[str, str] = field(repr=False)
-    """PyIceberg's properties. They contain credentials."""
-    own: bool = False
-    """Whether they are the operator's own, and not those of a Secret that a Backfill names."""
 
 
 def catalog_variables(catalog: str, properties: Mapping[str, str]) -> dict[str, str]:
@@ -35,11 +23,10 @@ def catalog_variables(catalog: str, properties: Mapping[str, str]) -> dict[str, 
     }
 
 
-def mounted_catalogs(directory: Path) -> dict[str, GivenCatalog]:
-    """All mounted catalogs by name; empty if there are none."""
+def mounted_catalogs(directory: Path) -> dict[str, dict[str, str]]:
+    """The properties of all mounted catalogs by name; empty if there are none."""
     return {
-        catalog.name: GivenCatalog(mounted_properties(directory, catalog.name), own=True)
-        for catalog in _visible(directory)
+        catalog.name: mounted_properties(directory, catalog.name) for catalog in _visible(directory)
     }
 
 

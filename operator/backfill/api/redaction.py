@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TextIO
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
-from backfill.api.catalog_properties import GivenCatalog
 from backfill.api.errors import BackfillError, BadInput
 
 _PUBLIC = frozenset(
@@ -114,9 +113,9 @@ def redact(text: str) -> str:
     return _NOTHING_KNOWN.text(text)
 
 
-def redactor(catalogs: Mapping[str, GivenCatalog], environment: Mapping[str, str]) -> Redactor:
-    """Redacts the secrets of catalogs and of a process's environment."""
-    given = (secret for catalog in catalogs.values() for secret in secrets_of(catalog.properties))
+def redactor(catalogs: Mapping[str, Mapping[str, str]], environment: Mapping[str, str]) -> Redactor:
+    """Redacts the secrets in catalogs' properties and in a process's environment."""
+    given = (secret for properties in catalogs.values() for secret in secrets_of(properties))
     return Redactor([*given, *secrets_of_environment(environment)])
 
 

@@ -37,7 +37,6 @@ from backfill.cli.proposal.propose import propose
 from backfill.cli.proposal.proposed import Proposal
 from backfill.cli.proposal.proposed_times import times
 from backfill.controller.driver import Launch
-from backfill.iceberg.library_errors import reason
 from backfill.iceberg.table_listing import KnownTables
 from backfill.planning.lateness_sample import ArrivalLags, measure_lags
 from backfill.planning.workspace import Workspace
@@ -207,7 +206,7 @@ def _lags(
         except Exception as error:  # whatever PyIceberg raises for files
             problems.append(
                 f"The lateness of rows in {source.table.value} could not be measured:"
-                f" {reason(error)}"
+                f" {first_line(error)}"
             )
             continue
         if found is not None:

@@ -16,9 +16,6 @@ from typing import Any, Final
 import requests.adapters
 import requests.sessions
 
-from backfill.iceberg.allowed_local_files import BadAnswer, limited
-from backfill.iceberg.connection_checks import require_peer
-
 CONNECT_SECONDS: Final = 10.0
 """Limit for a connection, with its TLS handshake."""
 SILENT_SECONDS: Final = 60.0
@@ -30,14 +27,15 @@ MOST_ANSWER_BYTES: Final = 256 * 2**20
 _MOST_REDIRECTS: Final = 5
 
 
+class BadAnswer(Exception):  # noqa: N818 - what came, or did not
+    """A server does not answer as expected. ``str()`` says how."""
+
+
 @cache
 def bound_answers() -> None:
-    """Limits all HTTP requests of this process from now on.
-
-    If it works for others, it also follows no redirects.
-    """
+    """Limits all HTTP requests of this process from now on."""
     http.client.HTTPConnection.response_class = _Response
-    requests.sessions.DEFAULT_REDIRECT_LIMIT = 0 if limited() else _MOST_REDIRECTS  # type: ignore[attr-defined]
+    requests.sessions.DEFAULT_REDIRECT_LIMIT = _MOST_REDIRECTS  # type: ignore[attr-defined]
     send = requests.adapters.HTTPAdapter.send
 
     def send_in_time(
@@ -55,12 +53,12 @@ def bound_answers() -> None:
     requests.adapters.HTTPAdapter.send = send_in_time  # type: ignore[method-assign]
 
 
-@cache
 def bound_statements() -> None:
-    """Limits PostgreSQL in psycopg2 in the same way."""
-    from psycopg2.extensions import set_wait_callback
+    """Limits PostgreSQL in psycopg2 in the same way, if HTTP requests are limited."""
+    if http.client.HTTPConnection.response_class is _Response:
+        from psycopg2.extensions import set_wait_callback
 
-    set_wait_callback(_wait)
+        set_wait_callback(_wait)
 
 
 class _Response(http.client.HTTPResponse):
@@ -124,8 +122,6 @@ def _wait(connection: Any) -> None:
         left = min(deadline - time.monotonic(), seconds)
         if left <= 0 or not poll.poll(left * 1000):
             raise BadAnswer(f"the database has not answered in {seconds:,.0f} s")
-        # libpq sends something only when its state is requested
-        require_peer(connection.fileno())
         state = connection.poll()
 
 

@@ -2,13 +2,10 @@
 server that may answer later.
 """
 
-from urllib.parse import urlsplit
-
 from backfill.api.catalog_properties import catalog_variables
-from backfill.api.errors import Problem
+from backfill.api.errors import Problem, first_line
 from backfill.api.manifests.problems import did_you_mean
-from backfill.iceberg.allowed_local_files import OutOfReach, limited
-from backfill.iceberg.library_errors import reason, says_later
+from backfill.iceberg.library_errors import says_later
 
 _NEED_URI = (None, "rest", "hive", "sql")
 _INFERRED = ("http", "thrift", "sqlite", "postgresql")
@@ -24,14 +21,14 @@ def catalog_problem(name: str, field: str, error: Exception) -> Problem:
     properties = _properties(name)
     if not properties:
         message = f"catalog {name} cannot be opened: it has no properties"
-        meant = did_you_mean(name, _configured()) if not limited() else ""
+        meant = did_you_mean(name, _configured())
         return Problem(field, message, "; ".join(filter(None, (meant, _correct(name, "uri")))))
     wrong = _wrong_property(properties, error)
     if wrong is not None:
         key, what, fix = wrong
         message = f"catalog {name} cannot be opened: its property {key} {what}"
         return Problem("", message, "; ".join(filter(None, (fix, _correct(name, key)))))
-    message = f"catalog {name} cannot be opened{_at(properties)}: {reason(error)}"
+    message = f"catalog {name} cannot be opened: {first_line(error)}"
     return Problem(
         "",
         message,
@@ -49,7 +46,7 @@ def lasts(error: Exception) -> bool:
     """
     from pyiceberg.exceptions import NoSuchPropertyException, NotInstalledError
 
-    spoken = (OutOfReach, ImportError, NotInstalledError, NoSuchPropertyException)
+    spoken = (ImportError, NotInstalledError, NoSuchPropertyException)
     return type(error) is ValueError or isinstance(error, spoken)
 
 
@@ -88,7 +85,7 @@ def _wrong_property(properties: dict[str, str], error: Exception) -> tuple[str, 
     if isinstance(error, (ImportError, NotInstalledError)):
         return (
             "type" if kind else "uri",
-            f"needs a package that is not installed: {reason(error)}",
+            f"needs a package that is not installed: {first_line(error)}",
             "",
         )
     if isinstance(error, (MissingSchema, InvalidSchema, InvalidURL, ArgumentError)):
@@ -98,12 +95,6 @@ def _wrong_property(properties: dict[str, str], error: Exception) -> tuple[str, 
             "",
         )
     return None
-
-
-def _at(properties: dict[str, str]) -> str:
-    """The catalog's server, for an error whose message is only its class."""
-    host = urlsplit(properties.get("uri", "")).hostname if limited() else None
-    return f" at {host} (property uri)" if host else ""
 
 
 def _correct(name: str, key: str) -> str:

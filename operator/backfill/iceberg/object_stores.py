@@ -10,11 +10,9 @@ from functools import lru_cache
 from pyarrow.fs import FileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from backfill.iceberg.allowed_local_files import require_location
 from backfill.iceberg.catalogs import catalog_properties
-from backfill.iceberg.required_credentials import OWN
 
-_STORES = ("s3.", "client.", "gcs.", "adls.", "hdfs.", OWN)
+_STORES = ("s3.", "client.", "gcs.", "adls.", "hdfs.")
 _REOPEN_SECONDS = 600.0
 """Seconds after which a store is opened again,
 since credentials may be replaced while a process lives.
@@ -50,5 +48,4 @@ def store_properties(catalog: str, environment: Mapping[str, str] = os.environ) 
 
 @lru_cache(maxsize=8)
 def _opened(scheme: str, bucket: str, catalog: str, period: int) -> FileSystem:
-    require_location(scheme, bucket)
     return PyArrowFileIO(store_properties(catalog)).fs_by_scheme(scheme, bucket)

@@ -15,10 +15,9 @@ from pyiceberg.table import Table
 
 from backfill.api.errors import InvalidPlanInput, Problem, first_line
 from backfill.api.workspace_locations import is_below
-from backfill.iceberg.allowed_local_files import limited
 from backfill.iceberg.catalog_problems import catalog_problem, lasts
 from backfill.iceberg.catalogs import open_catalog
-from backfill.iceberg.library_errors import reason, says_later
+from backfill.iceberg.library_errors import says_later
 from backfill.iceberg.table_locations import ambiguous_locations
 from backfill.iceberg.unavailable_catalogs import answered
 from backfill.iceberg.variant_columns import know_variants, variant_columns, without_variants
@@ -77,7 +76,7 @@ class Catalogs:
             raise InvalidPlanInput(
                 Problem(
                     field,
-                    f"table {name} cannot be loaded: {reason(error)}",
+                    f"table {name} cannot be loaded: {first_line(error)}",
                     "check the catalog and its credentials",
                     may_pass=not lasts(error),
                     unavailable=says_later(error),
@@ -139,11 +138,9 @@ def _unsupported(error: Exception) -> str:
             place = ".".join(map(str, each["loc"]))
             if each["loc"][-1:] == ("manifest-list",) and each["type"] == "missing":
                 return f"{place.rpartition('.')[0]} lists its manifests inline (format version 1)"
-            if limited():  # the rest quotes what a server has answered
-                continue
             if _METADATA_PARTS.intersection(each["loc"]):
                 return f"{place}: {each['msg'].removeprefix('Value error, ')}"
-    elif isinstance(error, MetadataError) and not limited():
+    elif isinstance(error, MetadataError):
         return first_line(error)
     return ""
 

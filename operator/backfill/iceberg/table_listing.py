@@ -8,11 +8,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
-from backfill.api.errors import InvalidPlanInput
+from backfill.api.errors import InvalidPlanInput, first_line
 from backfill.api.field_types import MOST_TABLE_NAME, TABLE_NAME_PATTERN
 from backfill.iceberg.catalog_problems import catalog_problem
 from backfill.iceberg.catalogs import open_catalog
-from backfill.iceberg.library_errors import reason
 from backfill.iceberg.open_tables import Catalogs
 
 _MOST_TABLES = 10_000
@@ -78,7 +77,7 @@ class KnownTables:
                     break
                 found.append(f"{name}.{table}")
         except Exception as error:
-            self.problems.append(f"catalog {name} does not list its tables: {reason(error)}")
+            self.problems.append(f"catalog {name} does not list its tables: {first_line(error)}")
             return []
         if unusable:
             self.problems.append(

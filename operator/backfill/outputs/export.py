@@ -22,12 +22,11 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from backfill.api.base import Model
-from backfill.api.errors import BackfillError, CanNotPublish, CanNotUndo
+from backfill.api.errors import BackfillError, CanNotPublish, CanNotUndo, first_line
 from backfill.api.json_text import read_json_text
 from backfill.api.output import Output
 from backfill.api.quantities import count
 from backfill.api.status import ExportStatus
-from backfill.iceberg.library_errors import reason
 from backfill.iceberg.object_stores import store_properties
 from backfill.iceberg.open_tables import Catalogs
 from backfill.outputs.publication import final_files
@@ -220,7 +219,7 @@ class ExportDirectory:
         except BackfillError:
             raise
         except Exception as error:  # a FileIO raises whatever its client library raises
-            raise BackfillError(f"{self.location} cannot {what}: {reason(error)}") from error
+            raise BackfillError(f"{self.location} cannot {what}: {first_line(error)}") from error
 
 
 class Digested:
@@ -434,10 +433,11 @@ def _reading(output: Output, file: DataFile) -> Iterator[None]:
     except (FileNotFoundError, pa.ArrowInvalid) as error:
         raise CanNotPublish(
             f"{file.file_path}, a data file of the result of output {output.name}, is missing or"
-            f" damaged: {reason(error)}; restore it and retry, or start over with a new Backfill"
+            f" damaged: {first_line(error)}; restore it and retry, or start over with a new"
+            " Backfill"
         ) from error
     except Exception as error:  # a FileIO raises whatever its client library raises
-        raise BackfillError(f"{file.file_path} cannot be read: {reason(error)}") from error
+        raise BackfillError(f"{file.file_path} cannot be read: {first_line(error)}") from error
 
 
 def _named(names: Sequence[str]) -> str:

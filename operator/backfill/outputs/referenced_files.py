@@ -14,8 +14,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 
-from backfill.api.errors import UnknownReferences
-from backfill.iceberg.library_errors import reason
+from backfill.api.errors import UnknownReferences, first_line
 
 _READERS = 8
 
@@ -158,5 +157,5 @@ def _live_files(io: FileIO, path: str) -> Iterator[str]:
 def _unknown(table: Table, what: str, error: Exception) -> UnknownReferences:
     return UnknownReferences(
         f"the files that table {'.'.join(table.name())} uses are unknown, since {what} cannot be"
-        f" read: {reason(error)}"
+        f" read: {first_line(error)}"
     )

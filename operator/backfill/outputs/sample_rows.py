@@ -12,10 +12,9 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, In
 from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType, StringType
 
-from backfill.api.errors import BackfillError, BadInput, Problem
+from backfill.api.errors import BackfillError, BadInput, Problem, first_line
 from backfill.api.output import Output
 from backfill.api.spec import Window
-from backfill.iceberg.library_errors import reason
 from backfill.iceberg.open_tables import Catalogs, near
 from backfill.iceberg.table_scan import scan_files
 from backfill.outputs.replaced_files import read_rows
@@ -137,7 +136,7 @@ def _rows(table: Table, wanted: BooleanExpression, snapshot_id: int) -> Iterator
     try:
         tasks = list(scan_files(table, snapshot_id, wanted))
     except (ValueError, TypeError, ResolveError) as error:
-        message = f"the files of {'.'.join(table.name())} cannot be read: {reason(error)}"
+        message = f"the files of {'.'.join(table.name())} cannot be read: {first_line(error)}"
         fix = "compact the table if it has equality deletes"
         raise BadInput(Problem("spec.outputs", message, fix)) from error
     for task in tasks:

@@ -28,14 +28,14 @@ from pyiceberg.table.update.snapshot import (
     _SnapshotProducer,
 )
 
-from backfill.api.errors import BackfillError
+from backfill.api.errors import BackfillError, first_line
 from backfill.iceberg.format_v3 import (
     NumberingProducer,
     with_metadata,
     with_numbered_files,
     write_v3_metadata,
 )
-from backfill.iceberg.library_errors import is_unavailable, reason
+from backfill.iceberg.library_errors import is_unavailable
 from backfill.iceberg.unavailable_catalogs import Patience, answered
 
 _GIVE_UP_AFTER_SECONDS = 300.0
@@ -76,7 +76,7 @@ def commit_once(
             if time.monotonic() > give_up_at and not done(table.metadata):
                 raise BackfillError(
                     f"every attempt to commit to table {'.'.join(table.name())} conflicted with"
-                    f" another change: {reason(error)}"
+                    f" another change: {first_line(error)}"
                 ) from error
         time.sleep(wait * random.uniform(0.5, 1.0))
         wait = min(wait * 2, _LONGEST_WAIT_SECONDS)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyiceberg.exceptions import ResolveError
 from pyiceberg.table import FileScanTask, Table
 
-from backfill.iceberg.library_errors import reason
+from backfill.api.errors import first_line
 from backfill.iceberg.table_scan import scan_files
 from backfill.outputs.replaced_files import any_inside, read_rows
 from backfill.outputs.row_digests import RowsDigest, digest
@@ -122,4 +122,6 @@ def _counts(files: _Files) -> Counter[_FileKey]:
 
 def why_unreadable(error: Exception) -> str:
     """One of these errors, in words."""
-    return "it has equality deletes there" if "equality deletes" in str(error) else reason(error)
+    if "equality deletes" in str(error):
+        return "it has equality deletes there"
+    return first_line(error)

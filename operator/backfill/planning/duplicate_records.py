@@ -21,9 +21,9 @@ from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import prune_columns
 
-from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.api.errors import InvalidPlanInput, Problem, first_line
 from backfill.api.quantities import count
-from backfill.iceberg.library_errors import reason, says_later
+from backfill.iceberg.library_errors import says_later
 from backfill.planning.metadata.pinning import PinnedTable
 from backfill.planning.missing_offsets import MARKERS, in_words
 from backfill.planning.partition_files import Gap
@@ -312,7 +312,7 @@ def _rows(table: OpenTable, split: Split, field: str) -> Iterator[_Rows]:
                 partitions, offsets = (column_at(rows, path) for path in paths)
                 yield _Rows(partitions, offsets, positions)
     except (OSError, pa.ArrowException) as error:
-        message = f"{split.path} of {table.source.table} cannot be read: {reason(error)}"
+        message = f"{split.path} of {table.source.table} cannot be read: {first_line(error)}"
         away = says_later(error)
         problem = Problem(f"{field}.table", message, may_pass=away, unavailable=away)
         raise InvalidPlanInput(problem) from error

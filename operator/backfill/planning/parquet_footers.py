@@ -17,6 +17,7 @@ from pyiceberg.io import InputStream
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
+from backfill.api.errors import first_line
 from backfill.iceberg.file_columns import (
     Columns,
     WrittenField,
@@ -29,7 +30,7 @@ from backfill.iceberg.file_columns import (
     path_to,
     without_ids,
 )
-from backfill.iceberg.library_errors import reason, says_later
+from backfill.iceberg.library_errors import says_later
 from backfill.iceberg.missing_columns import partition_values
 from backfill.iceberg.timestamp_units import GREATEST_US, LEAST_US, Ticks
 from backfill.planning.plan import PlannedFile
@@ -68,7 +69,7 @@ class Unreadable:
     @classmethod
     def because(cls, path: str, error: Exception) -> Self:
         """A file that an error of its store, or of its content, keeps from being read."""
-        return cls(f"{path} cannot be read: {reason(error)}", unavailable=says_later(error))
+        return cls(f"{path} cannot be read: {first_line(error)}", unavailable=says_later(error))
 
 
 def open_parquet(stream: BinaryIO | InputStream, *, pre_buffer: bool = False) -> pq.ParquetFile:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 from backfill.api.backfill import Backfill
-from backfill.api.errors import Problem
+from backfill.api.errors import Problem, first_line
 from backfill.api.sealed_json import sealed, unsealed
 from backfill.api.workspace_locations import LOCATION_FORM, is_local, is_plain
-from backfill.iceberg.allowed_local_files import require_local
-from backfill.iceberg.library_errors import reason, says_later
+from backfill.iceberg.library_errors import says_later
 from backfill.iceberg.no_symlinks import UnlinkedPath
 
 if TYPE_CHECKING:
@@ -167,7 +166,7 @@ class Workspace:
             return [
                 Problem(
                     "spec.workspace",
-                    f"{self.uri} cannot be written to: {reason(error)}",
+                    f"{self.uri} cannot be written to: {first_line(error)}",
                     fix,
                     may_pass=away,
                     unavailable=says_later(error),
@@ -225,7 +224,6 @@ class Workspace:
         """
         self._check()
         directory = str(Path(self.uri.removeprefix("file:")).absolute())
-        require_local(directory)
         base = directory.removesuffix(f"/{self.own}") if self.own else directory
         below = [*self.own.split("/"), *(name for part in parts for name in part.split("/"))]
         return UnlinkedPath(base or "/", tuple(name for name in below if name))

@@ -18,5 +18,5 @@ def publish_catalogs(environment: MutableMapping[str, str] = os.environ) -> None
     also for the application.
     """
     directory = environment.get(CATALOGS_VARIABLE)
-    for name, catalog in mounted_catalogs(Path(directory)).items() if directory else ():
-        environment.update(catalog_variables(name, catalog.properties))
+    for name, properties in mounted_catalogs(Path(directory)).items() if directory else ():
+        environment.update(catalog_variables(name, properties))

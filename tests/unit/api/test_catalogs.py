@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.utils.config import Config
 
-from backfill.api.catalog_properties import GivenCatalog, catalog_variables, mounted_catalogs
+from backfill.api.catalog_properties import catalog_variables, mounted_catalogs
 
 PROPERTIES = {
     "uri": "https://catalog:8181/v1?a=b",
@@ -28,7 +28,7 @@ def test_mounted_secrets_give_the_same_without_the_kubelets_own_files(tmp_path: 
     for name, value in PROPERTIES.items():
         (data / name).write_text(f"{value}\n")
         (catalog / name).symlink_to(f"..data/{name}")
-    assert mounted_catalogs(tmp_path) == {"lake": GivenCatalog(PROPERTIES, own=True)}
+    assert mounted_catalogs(tmp_path) == {"lake": PROPERTIES}
 
 
 def test_without_mounted_catalogs_there_is_nothing(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from backfill.api.base import Message, printable
-from backfill.api.catalog_properties import GivenCatalog
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem
 from backfill.api.field_types import TableName
 from backfill.api.redaction import RedactedText, redact, redactor
@@ -38,7 +37,7 @@ ENVIRONMENT = {
     "AWS_WEB_IDENTITY_TOKEN_FILE": "/var/run/secrets/token",
     "AWS_REGION": "eu-central-1",
 }
-HIDDEN = redactor({"lake": GivenCatalog(PROPERTIES)}, ENVIRONMENT)
+HIDDEN = redactor({"lake": PROPERTIES}, ENVIRONMENT)
 
 
 def login(name: str) -> str:
@@ -83,9 +82,7 @@ def test_a_secret_is_hidden_in_each_form(text: str) -> None:
         ("no server at op:of-the-operator@db", "of-the-operator"),
     ],
 )
-def test_parts_of_properties_and_the_operators_own_environment_are_hidden(
-    text: str, secret: str
-) -> None:
+def test_parts_of_properties_and_of_the_environment_are_hidden(text: str, secret: str) -> None:
     assert secret in text
     assert secret not in HIDDEN.text(text)
 
@@ -143,14 +140,14 @@ def test_no_text_keeps_the_search_for_logins_busy(text: str) -> None:
 def test_a_secret_of_many_lines_does_not_keep_the_search_busy() -> None:
     lines = [f"{number * 7919:08x}" for number in range(1, 1001)]
     began = time.thread_time()
-    hidden = redactor({"lake": GivenCatalog({"token": "\n".join(lines)})}, {})
+    hidden = redactor({"lake": {"token": "\n".join(lines)}}, {})
     assert hidden.text("0" * 32_000 + lines[-1].upper()) == "0" * 32_000 + "***"
     assert time.thread_time() - began < 1
 
 
 def test_secrets_that_overlap_are_hidden_whole() -> None:
     hidden = redactor(
-        {"lake": GivenCatalog({"a": "first-secret", "b": "secret-second", "c": "İstanbul-key"})}, {}
+        {"lake": {"a": "first-secret", "b": "secret-second", "c": "İstanbul-key"}}, {}
     )
     assert (
         hidden.text("x first-secret-second y secret-secondfirst-secret İİSTANBUL-KEY")

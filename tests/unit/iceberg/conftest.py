@@ -11,7 +11,7 @@ from table_jobs import Clicks
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory that operator and teams share."""
+    """The directory of the catalog and its table."""
     return tmp_path_factory.mktemp("clicks") / "lake"
 
 

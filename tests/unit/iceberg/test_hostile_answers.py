@@ -1,10 +1,7 @@
-"""Servers that never come to an end, and servers whose answers should be seen by nobody.
-
-A catalog that a team names may be a server that the operator can ask and the team cannot: what it
-answers is not repeated. And it may be one that keeps a job waiting.
-"""
+"""Servers that keep a job waiting, or answer what nobody expects."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -14,149 +11,57 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from pyiceberg.table import Table
 
-from backfill.api.catalog_properties import GivenCatalog
-from backfill.api.errors import BadInput
-from backfill.controller.jobs.pool import JobPool
-from hostile_catalog import hostile_catalog
+from backfill.api.catalog_properties import catalog_variables
+from backfill.api.errors import InvalidPlanInput
+from backfill.iceberg import open_tables
 from hostile_server import Behaviour, answering, hostile_server
-from table_jobs import LOOPBACK, Clicks, ended
 from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.hostile
-
-KEYS = {
-    "s3.access-key-id": "AKIATEAM",
-    "s3.secret-access-key": "of-the-team",
-    "s3.region": "us-east-1",
-}
-BODY = "internal-answer-7351"
-"""Of an answer that nobody should see."""
-
-
-def said(clicks: Clicks, catalogs: Mapping[str, Mapping[str, str]]) -> str:
-    given = {name: GivenCatalog(properties) for name, properties in catalogs.items()}
-    pool = JobPool(lambda _key: given, directories=(clicks.directory,), addresses=LOOPBACK)
-    sources = [
-        {"name": f"s-{number}", "table": f"{name}.raw.clicks", "timestampColumn": "at"}
-        for number, name in enumerate(catalogs)
-    ]
-    try:
-        runner = pool.runner(("default", "january"), lambda: None)
-        job = clicks.plan_job("workspace", sources=sources)
-        runner.start(job)
-        error = ended(runner, job).error
-    finally:
-        pool.close()
-    assert isinstance(error, BadInput), error
-    return str(error)
 
 
 def deep(levels: int) -> str:
     return '{"a":' * levels + "1" + "}" * levels
 
 
-ICEBERG_ERROR = json.dumps({"error": {"message": BODY, "type": BODY, "code": 403}})
-OAUTH_ERROR = json.dumps({"error": "invalid_client", "error_description": BODY, "error_uri": BODY})
+OAUTH_ERROR = json.dumps({"error": "invalid_client", "error_uri": "http://127.0.0.1:9"})
 ANSWERS: dict[str, Behaviour] = {
-    "page": answering("200 OK", f"<html>{BODY}</html>", "Content-Type: text/html"),
-    "json": answering("200 OK", json.dumps({"defaults": BODY, "overrides": [BODY]})),
-    "keys": answering("200 OK", json.dumps({"AccessKeyId": BODY, "Token": BODY})),
-    "error": answering("403 Forbidden", ICEBERG_ERROR),
-    "missing": answering("404 Not Found", ICEBERG_ERROR),
-    "odd-error": answering("400 Bad Request", BODY),
-    "server-error": answering("500 Oh", f"Traceback {BODY}"),
+    "page": answering("200 OK", "<html></html>", "Content-Type: text/html"),
+    "json": answering("200 OK", json.dumps({"defaults": "a", "overrides": ["b"]})),
+    "keys": answering("200 OK", json.dumps({"AccessKeyId": "a", "Token": "b"})),
+    "odd-error": answering("400 Bad Request", "why"),
+    "server-error": answering("500 Oh", "Traceback"),
     "oauth": answering("401 Unauthorized", OAUTH_ERROR),
-    "reason": answering(f"499 {BODY}", ""),
-    "status": answering(f"abc {BODY}"),
-    "redirect": answering("302 Found", BODY, f"Location: http://127.0.0.1:9/{BODY}"),
-    "redirect-scheme": answering("302 Found", BODY, f"Location: {BODY}://x"),
-    "header": lambda connection, _: connection.sendall(
-        f"HTTP/1.1 200 OK\r\n{BODY}\r\n\r\n{BODY}".encode()
-    ),
-    "no-http": lambda connection, _: connection.sendall(f"SSH-2.0 {BODY}\r\n".encode()),
-    "encoding": answering("200 OK", BODY, "Content-Encoding: gzip"),
-    "chunks": answering("200 OK", f"{BODY}\r\n", "Transfer-Encoding: chunked"),
-    "deep": answering("200 OK", f'{{"defaults": {deep(500)}, "{BODY}": 1}}'),
-    "deeper": answering("200 OK", f'{{"defaults": {deep(5_000)}, "{BODY}": 1}}'),
-    "deepest": answering("200 OK", f'{{"defaults": {deep(100_000)}, "{BODY}": 1}}'),
-    "deep-error": answering("403 Forbidden", f'{{"error": {deep(100_000)}, "{BODY}": 1}}'),
+    "status": answering("abc"),
+    "redirect-scheme": answering("302 Found", "", "Location: odd://x"),
+    "header": lambda connection, _: connection.sendall(b"HTTP/1.1 200 OK\r\nodd\r\n\r\nodd"),
+    "no-http": lambda connection, _: connection.sendall(b"SSH-2.0 odd\r\n"),
+    "encoding": answering("200 OK", "odd", "Content-Encoding: gzip"),
+    "chunks": answering("200 OK", "odd\r\n", "Transfer-Encoding: chunked"),
+    "deep": answering("200 OK", f'{{"defaults": {deep(500)}}}'),
+    "deepest": answering("200 OK", f'{{"defaults": {deep(100_000)}}}'),
+    "deep-error": answering("403 Forbidden", f'{{"error": {deep(100_000)}}}'),
 }
 
 
-def test_no_answer_of_a_catalog_is_in_an_error_or_a_log(
-    clicks: Clicks, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("name", ANSWERS)
+def test_no_answer_of_a_catalog_is_more_than_a_problem_of_that_catalog(
+    monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    with ExitStack() as servers:
-        made = {
-            name: servers.enter_context(hostile_server(behaviour))
-            for name, behaviour in ANSWERS.items()
-        }
-        catalogs = {
-            name: {"type": "rest", "uri": f"{server.uri}/{name}"} for name, server in made.items()
-        }
-        catalogs["oauth"]["credential"] = "team:hunter22"
-        found = said(clicks, catalogs)
-    for name, server in made.items():
-        assert server.requests, name
-        where = (
-            f"table {name}.raw.clicks cannot be loaded"
-            if name == "keys"
-            else f"catalog {name} cannot be opened at 127.0.0.1"
-        )
-        assert where in found, name
-    assert BODY not in found
-    assert BODY not in caplog.text
-    for text in (
-        "HTTP status 403",
-        "HTTP status 500",
-        "the server redirects",
-        "the response was not the expected one",
-    ):
-        assert text in found
-
-
-def test_no_answer_of_an_object_store_is_in_an_error_or_a_log(
-    clicks: Clicks, table: Table, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Neither S3's XML, which names its code and message, nor a file that is none."""
-    with ExitStack() as servers:
-        xml = f"<Error><Code>{BODY}</Code><Message>{BODY}</Message></Error>"
-        catalogs = {}
-        for name, status, body in (
-            ("denied", "403 Forbidden", xml),
-            ("odd", "418 Teapot", xml),
-            ("file", "200 OK", BODY),
-        ):
-            catalog = servers.enter_context(hostile_catalog(table))
-            for snapshot in catalog.metadata["snapshots"]:
-                snapshot["manifest-list"] = "s3://lake/list.avro"
-            store = servers.enter_context(hostile_server(answering(status, body)))
-            catalogs[name] = {**catalog.properties, **KEYS, "s3.endpoint": store.uri}
-        found = said(clicks, catalogs)
-    assert BODY not in found
-    assert BODY not in caplog.text
-    assert "AWS error ACCESS_DENIED" in found
-
-
-def test_no_answer_of_a_database_is_in_an_error_or_a_log(
-    clicks: Clicks, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(connection: socket.socket, request: bytes) -> None:
-        if len(request) == 8:
-            connection.sendall(b"N")  # no TLS
-            connection.recv(1000)
-        fields = f"SFATAL\0C28P01\0M{BODY}\0\0".encode()
-        connection.sendall(b"E" + (len(fields) + 4).to_bytes(4, "big") + fields)
-
-    with hostile_server(refuse) as server:
-        uri = f"postgresql://a:b@127.0.0.1:{server.port}/lake"
-        found = said(clicks, {"lake": {"type": "sql", "uri": uri}})
+    monkeypatch.setattr(open_tables, "_AWAY_SECONDS", 0.1)
+    with hostile_server(ANSWERS[name]) as server:
+        properties = {"type": "rest", "uri": server.uri}
+        if name == "oauth":
+            properties |= {"credential": "team:hunter22", "oauth2-server-uri": server.uri}
+        for variable, value in catalog_variables(name, properties).items():
+            monkeypatch.setenv(variable, value)
+        with pytest.raises(InvalidPlanInput) as raised:
+            open_tables.Catalogs().load_table(f"{name}.raw.clicks", "spec.sources[0].table")
     assert server.requests
-    assert BODY not in found
-    assert BODY not in caplog.text
-    assert "OperationalError" in found
+    (problem,) = raised.value.problems
+    assert problem.message.startswith((f"catalog {name} cannot be", f"table {name}.raw.clicks"))
+    assert "hunter22" not in str(problem)
 
 
 def drip(connection: socket.socket, content: bytes) -> None:
@@ -199,17 +104,14 @@ WAITING: dict[str, tuple[Behaviour, str]] = {
 }
 _IMPATIENT = """
 import json, re, sys, time
-from ipaddress import ip_network
 from pathlib import Path
-from backfill.api.catalog_properties import GivenCatalog
 from backfill.iceberg import answer_limits
-from backfill.iceberg.catalogs import open_catalog, work_for_others
+from backfill.iceberg.catalogs import open_catalog, work_in_time
 answer_limits.CONNECT_SECONDS, answer_limits.SILENT_SECONDS = 1.0, 1.0
 answer_limits.ANSWER_SECONDS, answer_limits.MOST_ANSWER_BYTES = 2.0, 16 * 2**20
-order, said = json.load(sys.stdin), {}
-given = {name: GivenCatalog(properties) for name, properties in order.items()}
-work_for_others(given, (), (ip_network("127.0.0.0/8"),))
-for name in given:
+work_in_time()
+said = {}
+for name in sys.argv[1:]:
     began = time.monotonic()
     try:
         said[name] = [str(open_catalog(name)), 0]
@@ -222,11 +124,15 @@ print(json.dumps(said))
 
 
 def impatient(catalogs: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """What opening these catalogs comes to, with times that a test has."""
-    order = json.dumps(catalogs)
+    """What opening these catalogs comes to in a process of jobs, with times that a test has."""
+    variables = {
+        name: value
+        for catalog, properties in catalogs.items()
+        for name, value in catalog_variables(catalog, properties).items()
+    }
     ended = subprocess.run(
-        [sys.executable, "-c", _IMPATIENT],
-        input=order,
+        [sys.executable, "-c", _IMPATIENT, *catalogs],
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
         check=False,

@@ -34,8 +34,8 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, TimestampNanoType
 from pyiceberg.utils.schema_conversion import LOGICAL_FIELD_TYPE_MAPPING
 
-from backfill.api.errors import InvalidPlanInput, Problem
-from backfill.iceberg.library_errors import reason, says_later
+from backfill.api.errors import InvalidPlanInput, Problem, first_line
+from backfill.iceberg.library_errors import says_later
 from backfill.iceberg.timestamp_units import GREATEST_US, LEAST_US
 from backfill.planning.metadata.delete_files import (
     DeleteIndex,
@@ -491,7 +491,7 @@ class ManifestScan:
             Problem(
                 f"{self._pinned.field}.table",
                 f"metadata file {path} of {self._pinned.source.table} cannot be read:"
-                f" {reason(error)}",
+                f" {first_line(error)}",
                 "check the store's credentials; if the file is gone, choose a newer snapshot",
                 may_pass=says_later(error),
                 unavailable=says_later(error),

@@ -5,9 +5,8 @@ from collections.abc import Iterable
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
-from backfill.api.errors import BackfillError, InvalidPlanInput, Problem
+from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, first_line
 from backfill.iceberg.format_v3 import write_v3_metadata
-from backfill.iceberg.library_errors import reason
 from backfill.iceberg.open_tables import Catalogs
 from backfill.planning.plan import SourceInput
 
@@ -34,7 +33,7 @@ def protect(source: SourceInput, tag: str, field: str) -> None:
         except CommitFailedException:
             continue
         except Exception as error:  # catalogs raise whatever their client libraries raise
-            message = f"the snapshot of {source.table} cannot be tagged: {reason(error)}"
+            message = f"the snapshot of {source.table} cannot be tagged: {first_line(error)}"
             fix = (
                 "give the controller write permission on the table,"
                 " or set snapshot.protect to false"

@@ -99,10 +99,8 @@ def _open(table: SourceTable) -> OpenTable:
     from pyiceberg.schema import Schema
     from pyiceberg.table.name_mapping import parse_mapping_from_json
 
-    from backfill.iceberg.import_points import close_import_points
     from backfill.planning.metadata.source_filter import row_filter
 
-    close_import_points()
     schema = Schema.model_validate_json(table.schema_json)
     return OpenTable(
         source=table.source,

@@ -10,9 +10,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.transforms import IdentityTransform
 
-from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.api.errors import InvalidPlanInput, Problem, first_line
 from backfill.api.output import Output
-from backfill.iceberg.library_errors import reason
 from backfill.iceberg.missing_columns import partition_text
 from backfill.iceberg.open_tables import Catalogs
 from backfill.outputs.window_rows import WindowRows
@@ -71,7 +70,7 @@ def whole_table(static: StaticInput) -> tuple[SourceTable, list[Split]]:
         splits = [split for each in files for split in _row_groups(table, static.table, *each)]
     except (ValueError, TypeError, ResolveError) as error:
         what = "equality deletes" if isinstance(error, DeletesError) else "the files"
-        message = f"{what} of {static.table} cannot be read: {reason(error)}"
+        message = f"{what} of {static.table} cannot be read: {first_line(error)}"
         fix = "compact the table, or read another one"
         raise InvalidPlanInput(Problem("spec.staticTables", message, fix)) from error
     others = sorted({split.format for split in splits} - {"parquet"})

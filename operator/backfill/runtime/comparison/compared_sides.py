@@ -12,9 +12,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType
 
-from backfill.api.errors import BadInput, Problem
+from backfill.api.errors import BadInput, Problem, first_line
 from backfill.api.output import Output
-from backfill.iceberg.library_errors import reason
 from backfill.iceberg.table_scan import scan_files
 from backfill.outputs.window_rows import DAY_US, WindowRows
 from backfill.planning.plan import Split
@@ -68,7 +67,7 @@ def side_of(
         raise BadInput(
             Problem(
                 "spec.outputs",
-                f"the files of {output.table} in the window cannot be read: {reason(error)}",
+                f"the files of {output.table} in the window cannot be read: {first_line(error)}",
                 "compact the table if it has equality deletes",
             )
         ) from error

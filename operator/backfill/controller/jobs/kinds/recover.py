@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from backfill.api.errors import PlanCorrupt
+from backfill.api.errors import PlanCorrupt, first_line
 from backfill.controller.jobs.any_job import OnProgress
-from backfill.iceberg.library_errors import reason
 from backfill.planning.plan import PlanHeader, plan_directory, read_header
 from backfill.planning.workspace import Workspace
 
@@ -30,7 +29,7 @@ class RecoverJob:
             raise PlanCorrupt(f"it is not in {directory.uri} either") from None
         except ValueError as error:
             raise PlanCorrupt(
-                f"it cannot be read from {directory.uri} either: {reason(error)}"
+                f"it cannot be read from {directory.uri} either: {first_line(error)}"
             ) from error
         if header.inputs.own_id() != self.plan_id:
             raise PlanCorrupt(f"{directory.uri} contains plan {header.inputs.own_id()}")

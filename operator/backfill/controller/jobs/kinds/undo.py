@@ -7,7 +7,7 @@ from pydantic import Field
 
 from backfill.api.approval import published
 from backfill.api.backfill import Backfill
-from backfill.api.errors import BadInput, CanNotPublish
+from backfill.api.errors import BadInput, CanNotPublish, first_line
 from backfill.api.spec import MOST_OUTPUTS, Window
 from backfill.controller.jobs.any_job import OnProgress
 from backfill.controller.jobs.staged_outputs import StagedOutput, staged_outputs
@@ -62,7 +62,6 @@ class UndoJob:
         Raises:
             Exception: nothing was undone.
         """
-        from backfill.iceberg.library_errors import reason
 
         undone: dict[str, int] = {}
         removed: list[str] = []
@@ -86,7 +85,7 @@ class UndoJob:
             if not (undone or removed):
                 raise
             lasts = isinstance(error, BadInput) and not error.may_pass
-            why = f"{name}: {reason(error)}"
+            why = f"{name}: {first_line(error)}"
             return UndoResult(
                 undone, why if lasts else "", tuple(removed), failed="" if lasts else why
             )
