@@ -31,7 +31,7 @@ def libraries(extra):
 
 print(*project["dependencies"], *libraries(sys.argv[1]), sep="\n")
 PYTHON
-    cat spark-images/catalogs.txt >> "$folder/$1.in"
+    [ "$1" = operator ] || cat spark-images/catalogs.txt >> "$folder/$1.in"
     pinned "$folder/$1.in" -c "$2"
 }
 
@@ -49,7 +49,9 @@ pinned() {
 of() { awk -v "names=^($1)==" '/^[^ ]/ {shown = $0 ~ names} shown' "$2"; }
 others() { awk -v "names=^($1)==" '/^[^ ]/ {shown = $0 !~ names} shown' "$2"; }
 
-{ echo "$heading"; compiled operator constraints.txt; } > spark-images/requirements-operator.txt
+for extra in operator jobs; do
+    { echo "$heading"; compiled "$extra" constraints.txt; } > "spark-images/requirements-$extra.txt"
+done
 for own in spark-images/[0-9]*; do
     spark=${own#spark-images/}
     constraints=constraints.txt

@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path += [str(ROOT / "tests" / "apiserver"), str(ROOT / "tests" / "cluster")]
 
-from images import OPERATOR, SPARK, STORES  # noqa: E402
+from images import JOBS, OPERATOR, SPARK, STORES  # noqa: E402
 from kubeconfigs import why_refused  # noqa: E402
 
 SPARK_OPERATOR_VERSION = "2.5.2"
@@ -160,12 +160,14 @@ def load_images(engine: str, cluster: str) -> None:
     gateway = printed("object-store.sh", "--gateway")
     given = {"BASE_IMAGE": os.environ.get("BASE_IMAGE"), "SPARK_VERSION": os.environ.get("SPARK")}
     options = [f"--build-arg={name}={value}" for name, value in given.items() if value]
-    for image, file, context in (
-        (OPERATOR, ROOT / "operator" / "Dockerfile", ROOT),
+    own = ROOT / "operator" / "Dockerfile"
+    for image, file, context, *target in (
+        (OPERATOR, own, ROOT, "--target=operator"),
+        (JOBS, own, ROOT, "--target=jobs"),
         (SPARK, ROOT / "spark-images" / "Dockerfile", ROOT),
         (STORES, ROOT / "tests" / "cluster" / "stores.Dockerfile", gateway),
     ):
-        run(engine, "build", "--file", file, "--tag", image, *options, context)
+        run(engine, "build", "--file", file, "--tag", image, *target, *options, context)
         with tempfile.TemporaryDirectory() as place:
             # As an archive, because kind takes images by name from docker only.
             run(engine, "save", "--output", f"{place}/image.tar", image)
