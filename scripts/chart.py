@@ -21,7 +21,6 @@ _RULES = {
     "operator": ("operator-cluster.yaml", "ClusterRole", "backfill-operator"),
     "leader": ("operator.yaml", "Role", "backfill-operator-leader"),
     "driver": ("driver.yaml", "Role", "backfill-driver"),
-    "planning": ("planning-pods.yaml", "Role", "backfill-planning"),
     "edit": ("users.yaml", "ClusterRole", "backfill-edit"),
     "approve": ("users.yaml", "ClusterRole", "backfill-approve"),
     "view": ("users.yaml", "ClusterRole", "backfill-view"),
@@ -106,8 +105,8 @@ def _row(value: Value, values: dict[str, Any], schema: dict[str, Any]) -> str:
     part = schema
     for key in value.path:
         values, part = values[key], part["properties"][key]
-    while "$ref" in part:
-        part = schema["$defs"][part["$ref"].rsplit("/", 1)[-1]]
+        while "$ref" in part:
+            part = schema["$defs"][part["$ref"].rsplit("/", 1)[-1]]
     kind = (
         " \\| ".join(f"`{choice}`" for choice in part["enum"])
         if "enum" in part

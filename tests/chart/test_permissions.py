@@ -10,17 +10,11 @@ from helm_chart import CHART, NAMESPACE, VARIANTS, Manifest, Values, one, render
 
 PLAIN = CHART.parents[1] / "deploy" / "rbac"
 OPERATOR = [{"kind": "ServiceAccount", "name": "backfill-operator", "namespace": NAMESPACE}]
-ONE_NAMESPACE: Values = {
-    "namespaces": [
-        {"name": "streaming", "drivers": ["spark"], "planInPods": True, "secrets": ["lake-catalog"]}
-    ]
-}
+ONE_NAMESPACE: Values = {"namespaces": [{"name": "streaming", "drivers": ["spark"]}]}
 SAME_NAMES = {  # of the chart's roles in deploy/rbac
     "backfill-operator": "backfill-operator",
     "backfill-operator-leader": "backfill-operator-leader",
     "backfill-operator-driver": "backfill-driver",
-    "backfill-operator-planning": "backfill-planning",
-    "backfill-operator-secrets": "backfill-operator-secrets",
     "backfill-operator-approve": "backfill-approve",
     "backfill-operator-edit": "backfill-edit",
     "backfill-operator-view": "backfill-view",
@@ -112,29 +106,16 @@ def test_drivers_are_bound_where_they_are_named_and_nowhere_else() -> None:
     ]
 
 
-def test_without_a_word_of_secrets_or_planning_in_pods_nobody_has_a_permission_for_them() -> None:
-    names = {name for _, name in roles(rendered({"namespaces": [{"name": "a", "drivers": ["x"]}]}))}
-    assert not names & {"backfill-operator-secrets", "backfill-planning"}
+def test_drivers_accounts_may_hand_in_results_of_jobs() -> None:
+    rules = one(rendered(ONE_NAMESPACE), "Role", "backfill-operator-driver")["rules"]
+    patched = {each for rule in rules if rule["verbs"] == ["patch"] for each in rule["resources"]}
+    assert patched == {"splitassignments/status", "jobreports/status"}
 
 
-def test_drivers_accounts_may_hand_in_results_where_jobs_run_in_pods() -> None:
-    def planning(**jobs: Any) -> set[str]:
-        namespaces = [{"name": name, "drivers": ["x"]} for name in ("a", "b")]
-        silent = [{"name": "c"}, {"name": "d", "drivers": ["x"], "planInPods": False}]
-        manifests = rendered({"namespaces": namespaces + silent, "jobs": jobs})
-        return {
-            place for place, _, name, _, _ in granted(manifests, "") if name == "backfill-planning"
-        }
-
-    assert planning() == {"a", "b"}
-    assert planning(inOperatorFor=["a"]) == {"b"}
-    assert planning(inOperatorFor=["*"]) == set()
-
-
-def test_only_secrets_that_are_named_may_be_read() -> None:
+def test_nobody_may_read_secrets() -> None:
     for values in VARIANTS.values():
         for rules in roles(rendered(values)).values():
-            assert all(rule["resourceNames"] for rule in rules if "secrets" in rule["resources"])
+            assert "secrets" not in {each for rule in rules for each in rule["resources"]}
 
 
 def test_permissions_can_be_left_to_others() -> None:

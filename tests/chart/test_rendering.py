@@ -1,5 +1,6 @@
 """What the chart makes of its values."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from helm_chart import (
     VARIANTS,
     Manifest,
     Values,
-    containers,
+    container,
     helm,
     one,
     operator_arguments,
@@ -102,20 +103,15 @@ def test_by_default_the_operator_is_that_of_the_plain_manifests() -> None:
     pods = [each["template"]["spec"] for each in (chart, plain)]
     for field in ("securityContext", "volumes", "serviceAccountName"):
         assert pods[0][field] == pods[1][field], field
-    (operator, jobs), (plain_operator, plain_jobs) = (pod["containers"] for pod in pods)
-    for field in (
-        "securityContext",
-        "command",
-        "ports",
-        "resources",
-        "volumeMounts",
-        "livenessProbe",
-        "readinessProbe",
-    ):
-        assert operator[field] == plain_operator[field], field
-    assert parse(operator["args"], ENVIRONMENT) == parse(plain_operator["args"], ENVIRONMENT)
-    assert [jobs.pop(each) for each in ("image", "imagePullPolicy")]
-    assert jobs == {name: value for name, value in plain_jobs.items() if name != "image"}
+    operator, plain_operator = (pod["containers"][0] for pod in pods)
+    for each in (operator, plain_operator):
+        del each["image"]
+    settings = [parse(each.pop("args"), ENVIRONMENT) for each in (operator, plain_operator)]
+    assert replace(settings[0], job_image="", job_image_pull_policy=None) == replace(
+        settings[1], job_image="", job_image_pull_policy=None
+    )
+    assert operator.pop("imagePullPolicy") == "IfNotPresent"
+    assert operator == plain_operator
 
 
 def test_the_plain_manifests_have_everything_that_the_chart_makes_by_default() -> None:
@@ -142,128 +138,39 @@ def test_the_plain_manifests_have_everything_that_the_chart_makes_by_default() -
 
 def test_values_reach_the_operator() -> None:
     values = VARIANTS["one namespace"] | {
-        "workspace": {"uri": "s3://lake/work", "below": "s3://lake/work"},
+        "workspace": {"uri": "s3://lake/{namespace}/work"},
         "workers": 3,
-        "jobs": {"concurrent": 4, "memory": "3Gi", "pods": 7},
+        "jobs": {"concurrent": 7, "image": {"pullPolicy": "Always"}},
         "apiRequestsPerSecond": 12.5,
         "log": {"level": "debug", "format": "text"},
     }
     settings = parse(operator_arguments(rendered(values)), ENVIRONMENT)
     assert settings.namespaces == ("streaming",)
-    assert settings.default_workspace == settings.workspaces_below == "s3://lake/work"
-    assert (settings.workers, settings.jobs, settings.job_memory, settings.job_pods) == (
-        3,
-        4,
-        3 * 2**30,
-        7,
-    )
+    assert settings.default_workspace == "s3://lake/{namespace}/work"
+    assert (settings.workers, settings.job_pods) == (3, 7)
+    assert settings.job_image_pull_policy == "Always"
     assert (settings.qps, settings.log_level, settings.log_format) == (12.5, "debug", "text")
-
-
-def test_jobs_of_several_namespaces_run_in_pods_but_of_those_that_are_named() -> None:
-    several: Values = {"namespaces": [{"name": "ads"}, {"name": "streaming"}]}
-    for values, trusted in (
-        ({}, ("*",)),
-        (several, ()),
-        (several | {"jobs": {"inOperatorFor": ["ads"]}}, ("ads",)),
-        (several | {"jobs": {"inOperatorFor": ["*"]}}, ("*",)),
-        ({"jobs": {"inOperatorFor": []}}, ()),
-    ):
-        assert (
-            parse(operator_arguments(rendered(values)), ENVIRONMENT).plan_in_operator_for == trusted
-        )
 
 
 def test_in_the_whole_cluster_no_namespaces_are_named() -> None:
     assert parse(operator_arguments(rendered(VARIANTS["everything"])), ENVIRONMENT).namespaces == ()
 
 
-@pytest.mark.parametrize(
-    ("jobs", "memory", "cpu"),
-    [
-        ({}, "3840Mi", "2"),
-        ({"concurrent": 3, "memory": "2Gi"}, "7168Mi", "3"),
-        ({"concurrent": 1, "memory": "1536Mi"}, "2048Mi", "1"),
-    ],
-)
-def test_the_container_for_jobs_may_use_what_its_jobs_may_take(
-    jobs: Values, memory: str, cpu: str
-) -> None:
-    operator, container = containers(rendered({"jobs": jobs}))
-    assert container["resources"]["limits"] == {
-        "memory": memory,
-        "cpu": cpu,
-        "ephemeral-storage": "2Gi",
-    }
-    assert operator["resources"]["limits"] == {"memory": "768Mi", "ephemeral-storage": "1Gi"}
-
-
 def test_limits_that_are_given_are_taken() -> None:
     limits = {"memory": "8Gi", "cpu": "2500m", "ephemeral-storage": "4Gi"}
-    for values in ({"resources": {"limits": limits}}, {"jobs": {"resources": {"limits": limits}}}):
-        assert limits in [each["resources"]["limits"] for each in containers(rendered(values))]
+    found = container(rendered({"resources": {"limits": limits}}))["resources"]["limits"]
+    assert found == limits
 
 
-def test_jobs_have_another_user_than_the_operator_and_neither_its_token_nor_its_secrets(
-    manifests: list[Manifest],
-) -> None:
+def test_variables_that_are_given_are_set() -> None:
+    proxy = {"name": "HTTPS_PROXY", "value": "http://proxy:3128"}
+    assert proxy in container(rendered({"env": [proxy]}))["env"]
+
+
+def test_the_operators_pod_has_nothing_of_its_own_but_a_token(manifests: list[Manifest]) -> None:
     spec = one(manifests, "Deployment")["spec"]["template"]["spec"]
-    operator, jobs = containers(manifests)
-    user = operator["securityContext"].get("runAsUser")
-    assert user != spec["securityContext"].get("runAsUser") or user is None, (
-        "OpenShift gives both one user"
-    )
-    assert "runAsUser" not in jobs["securityContext"], "volumes are shared with the pod's user"
-    assert spec["automountServiceAccountToken"] is False
-    mounted = {each["name"]: each for each in jobs["volumeMounts"]}
-    kept = {each["name"] for each in spec["volumes"] if each.keys() & {"projected", "secret"}} | {
-        "tmp"
-    }
-    assert not mounted.keys() & kept
-    assert kept <= {each["name"] for each in operator["volumeMounts"]}
-
-
-def test_only_the_operator_can_change_the_directory_of_the_socket_on_which_it_hears_from_jobs(
-    manifests: list[Manifest],
-) -> None:
-    operator, jobs = containers(manifests)
-    socket = parse(operator_arguments(manifests), ENVIRONMENT).jobs_socket
-    assert jobs["command"][-1] == str(socket)
-    at = [
-        next(each for each in one["volumeMounts"] if each["name"] == "jobs-socket")
-        for one in (operator, jobs)
-    ]
-    assert [each["mountPath"] for each in at] == [str(socket and socket.parent)] * 2
-    assert ["readOnly" in each for each in at] == [False, True]
-
-
-def test_the_operator_expects_the_user_that_jobs_have() -> None:
-    assert parse(operator_arguments(rendered({})), ENVIRONMENT).jobs_user == 10001
-    shared = {"podSecurityContext": {"runAsUser": 185}, "securityContext": {"runAsUser": 4000}}
-    manifests = rendered(shared)
-    assert parse(operator_arguments(manifests), ENVIRONMENT).jobs_user == 185
-    assert containers(manifests)[0]["securityContext"]["runAsUser"] == 4000
-    assert (
-        parse(operator_arguments(rendered(VARIANTS["everything"])), ENVIRONMENT).jobs_user is None
-    )
-
-
-def test_what_opens_stores_is_given_to_the_jobs_only() -> None:
-    values = {
-        "workspace": {"secretName": "store"},
-        "env": [{"name": "AWS_REGION", "value": "eu-central-1"}],
-        "volumes": [{"name": "work", "emptyDir": {}}],
-        "volumeMounts": [{"name": "work", "mountPath": "/work"}],
-    }
-    operator, jobs = containers(rendered(values))
-    assert jobs["envFrom"] == [{"secretRef": {"name": "store"}}] and "envFrom" not in operator
-    assert [each["mountPath"] for each in jobs["volumeMounts"]] == [
-        "/tmp",
-        "/run/backfill-jobs",
-        "/work",
-    ]
-    assert "/work" not in [each["mountPath"] for each in operator["volumeMounts"]]
-    assert all(values["env"][0] in each["env"] for each in (operator, jobs))
+    assert [each["name"] for each in spec["volumes"]] == ["tmp", "token"]
+    assert "envFrom" not in container(manifests)
 
 
 def test_the_operators_token_lasts_an_hour_and_is_the_only_one(manifests: list[Manifest]) -> None:
@@ -317,8 +224,7 @@ def test_the_operator_knows_whether_the_names_in_decisions_are_verified(
     *, enabled: bool, names: str
 ) -> None:
     manifests = rendered({"admissionPolicy": {"enabled": enabled}})
-    (operator, *_) = one(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
-    assert f"--decision-names={names}" in operator["args"]
+    assert f"--decision-names={names}" in operator_arguments(manifests)
     checked = [each for each in manifests if each["kind"] == "ValidatingAdmissionPolicy"]
     assert any("spec.by" in str(each["spec"]) for each in checked) is enabled
 
@@ -348,29 +254,18 @@ def test_the_policies_are_those_of_the_plain_manifests() -> None:
 @pytest.mark.parametrize(
     ("image", "reference"),
     [
-        ({}, f"localhost/backfill-operator:{backfill.__version__}"),
+        ({}, f"localhost/backfill-{{}}:{backfill.__version__}"),
         ({"repository": "r.example.com:5000/b", "tag": "dev"}, "r.example.com:5000/b:dev"),
         (
             {"tag": "dev", "digest": f"sha256:{'a' * 64}"},
-            f"localhost/backfill-operator@sha256:{'a' * 64}",
+            f"localhost/backfill-{{}}@sha256:{'a' * 64}",
         ),
     ],
 )
-def test_the_image_is_named_as_it_is_given(image: Values, reference: str) -> None:
-    assert [each["image"] for each in containers(rendered({"image": image}))] == [
-        reference,
-        reference,
-    ]
-
-
-def test_catalogs_are_mounted_where_the_operator_looks_for_them() -> None:
-    spec = pod_spec({"catalogs": [{"name": "lake", "secretName": "lake-catalog"}]})
-    volume = next(each for each in spec["volumes"] if "secret" in each)
-    mount = next(
-        each for each in spec["containers"][0]["volumeMounts"] if each["name"] == volume["name"]
-    )
-    assert volume["secret"] == {"secretName": "lake-catalog"}
-    assert (mount["mountPath"], mount["readOnly"]) == ("/etc/backfill/catalogs/lake", True)
+def test_images_are_named_as_they_are_given(image: Values, reference: str) -> None:
+    assert container(rendered({"image": image}))["image"] == reference.format("operator")
+    settings = parse(operator_arguments(rendered({"jobs": {"image": image}})), ENVIRONMENT)
+    assert settings.job_image == reference.format("jobs")
 
 
 def test_no_secret_is_made_and_no_value_takes_a_credential() -> None:
@@ -444,11 +339,6 @@ def test_what_is_empty_may_be_taken_away() -> None:
         each["enabled"] = True
     kinds = {each["kind"] for each in rendered(without_what_is_empty(values))}
     assert kinds > {"Deployment", "ServiceMonitor", "PrometheusRule", "ConfigMap"}
-
-
-def test_a_secret_with_a_catalog_may_have_any_name_of_an_object() -> None:
-    spec = pod_spec({"catalogs": [{"name": "lake", "secretName": "lake.catalog"}]})
-    assert {"secretName": "lake.catalog"} in [volume.get("secret") for volume in spec["volumes"]]
 
 
 def test_a_name_that_yaml_would_take_for_something_else_stays_a_name() -> None:

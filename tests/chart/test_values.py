@@ -18,41 +18,22 @@ BAD: dict[str, tuple[Values, tuple[str, ...]]] = {
     "a namespace's name in capitals": ({"namespaces": [{"name": "Streaming"}]}, ("namespaces/0/name", "Streaming")),
     "service accounts as a word": ({"namespaces": [{"name": "a", "drivers": "spark"}]}, ("namespaces/0/drivers", "want array")),
     "a namespace twice": ({"namespaces": [{"name": "a"}, {"name": "a"}]}, ("namespaces lists a twice",)),
-    "planning in pods of nobody": ({"namespaces": [{"name": "a", "planInPods": True}]}, ("planInPods of a requires drivers",)),
     "no namespace at all": ({"namespaces": []}, ("namespaces is empty", "--set namespaces[0].name=streaming")),
     "chosen namespaces without one": ({"scope": "Namespaces"}, ("--set namespaces[0].name=streaming",)),
     "a number as text": ({"replicas": "two"}, ("replicas", "want integer")),
     "no workers": ({"workers": 0}, ("workers", "minimum")),
-    "memory in words": ({"jobs": {"memory": "one gigabyte"}}, ("jobs/memory", "one gigabyte")),
-    "no memory": ({"jobs": {"memory": "0Mi"}}, ("jobs/memory", "0Mi")),
+    "no jobs": ({"jobs": {"concurrent": 0}}, ("jobs/concurrent", "minimum")),
+    "an image of jobs with its tag": ({"jobs": {"image": {"repository": "b:1.0"}}}, ("jobs/image/repository", "b:1.0")),
     "a default taken away": ({"log": {"level": None}}, ("/log", "missing property 'level'")),
     "a section taken away": ({"image": None}, ("missing property 'image'",)),
     "a repository with its tag": ({"image": {"repository": "r.example.com/b:1.0"}}, ("image/repository", "r.example.com/b:1.0")),
     "a name that no Service may have": ({"fullnameOverride": "2nd"}, ("2nd is not a valid Service name", "fullnameOverride")),
     "a workspace that is no place": ({"workspace": {"uri": "backfills"}}, ("workspace/uri", "backfills")),
     "a workspace with a query": ({"workspace": {"uri": "s3://lake/prod?"}}, ("workspace/uri", "s3://lake/prod?")),
-    "a part of each namespace nowhere": ({"workspace": {"below": "lake"}}, ("workspace/below", "lake")),
-    "a catalog without its Secret": ({"catalogs": [{"name": "lake"}]}, ("catalogs", "secretName")),
-    "a catalog whose name PyIceberg cannot be told": (
-        {"catalogs": [{"name": "my_lake", "secretName": "s"}]},
-        ("catalogs/0/name", "my_lake"),
-    ),
-    "a catalog twice": (
-        {"catalogs": [{"name": "lake", "secretName": "one"}, {"name": "lake", "secretName": "two"}]},
-        ("catalogs lists lake twice",),
-    ),
+    "a workspace by something else than the namespace": ({"workspace": {"uri": "s3://lake/{name}"}}, ("workspace/uri", "{name}")),
     "a credential as an annotation's number": ({"serviceAccount": {"annotations": {"a": 1}}}, ("annotations", "want string")),
     "a level that does not exist": ({"log": {"level": "trace"}}, ("log/level", "debug")),
     "a tag as the digest": ({"image": {"digest": "1.0"}}, ("image/digest",)),
-    "the operator as root": ({"securityContext": {"runAsUser": 0}}, ("/securityContext/runAsUser", "minimum")),
-    "one user for operator and jobs": (
-        {"securityContext": {"runAsUser": 10001}},
-        ("securityContext.runAsUser", "both 10001", "another user"),
-    ),
-    "a user of the operator's without a group for the socket": (
-        {"podSecurityContext": {"fsGroup": None}},
-        ("securityContext.runAsUser requires", "podSecurityContext.fsGroup", "set securityContext.runAsUser to null"),
-    ),
     "root": ({"podSecurityContext": {"runAsUser": 0}}, ("podSecurityContext/runAsUser", "minimum")),
     "alerts that link to nowhere": ({"metrics": {"prometheusRule": {"runbooks": "docs"}}}, ("prometheusRule/runbooks",)),
 }  # fmt: skip
@@ -75,42 +56,44 @@ def leaves(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple
 
 WHOLE = {
     ("resources", "requests"),
-    ("jobs", "resources", "requests"),
     ("podSecurityContext",),
-    ("securityContext",),
     ("metrics", "dashboard", "labels"),
 }
 """Values that have a default and are the user's to fill."""
 
 
-def test_every_value_has_a_rule_and_every_rule_a_value() -> None:
-    schema = json.loads((CHART / "values.schema.json").read_text())
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 
+
+def rules_of(part: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rule of each value of a section."""
+    for key, rule in part["properties"].items():
+        yield key, SCHEMA["$defs"][rule["$ref"].rsplit("/", 1)[1]] if "$ref" in rule else rule
+
+
+def test_every_value_has_a_rule_and_every_rule_a_value() -> None:
     def ruled(part: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-        for key, rule in part["properties"].items():
+        for key, rule in rules_of(part):
             whole = "properties" not in rule or (*path, key) in WHOLE
             yield from [(*path, key)] if whole else ruled(rule, (*path, key))
 
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    assert set(leaves(values)) == set(ruled(schema)) - {("global",)}
+    assert set(leaves(values)) == set(ruled(SCHEMA)) - {("global",)}
 
 
 def test_a_default_can_be_replaced_and_not_be_taken_away() -> None:
-    schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
 
     def sections(
         part: dict[str, Any], given: dict[str, Any]
     ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         yield part, given
-        for key, rule in part["properties"].items():
-            if "properties" in rule and key not in (
-                "podSecurityContext",
-                "securityContext",
-            ):  # OpenShift sets what is taken away there
+        for key, rule in rules_of(part):
+            # OpenShift sets what is taken away from podSecurityContext
+            if "properties" in rule and key != "podSecurityContext":
                 yield from sections(rule, given[key])
 
-    for part, given in sections(schema, values):
+    for part, given in sections(SCHEMA, values):
         assert set(part.get("required", ())) == {
             key for key, default in given.items() if default not in (None, "", [], {})
         }

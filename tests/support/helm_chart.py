@@ -19,12 +19,7 @@ CHART = ROOT / "charts" / "backfill-operator"
 NAMESPACE = "backfill-operator"
 RELEASE = "backfill-operator"
 
-STREAMING: Values = {
-    "name": "streaming",
-    "drivers": ["spark", "spark-batch"],
-    "planInPods": True,
-    "secrets": ["lake-catalog"],
-}
+STREAMING: Values = {"name": "streaming", "drivers": ["spark", "spark-batch"]}
 MONITORED: Values = {
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
     "prometheusRule": {"enabled": True},
@@ -32,8 +27,9 @@ MONITORED: Values = {
 }
 VARIANTS: Mapping[str, Values] = {
     "default": {},
-    "three values": {
+    "four values": {
         "image": {"repository": "registry.example.com/team/backfill-operator"},
+        "jobs": {"image": {"repository": "registry.example.com/team/backfill-jobs"}},
         "workspace": {"uri": "s3://lake/backfills"},
         "namespaces": [{"name": "streaming", "drivers": ["spark"]}],
     },
@@ -45,12 +41,10 @@ VARIANTS: Mapping[str, Values] = {
         "hostUsers": False,
         "image": {"digest": f"sha256:{'0' * 64}"},
         "imagePullSecrets": ["registry"],
-        "workspace": {"uri": "s3://lake/backfills", "secretName": "store"},
-        "catalogs": [{"name": "lake", "secretName": "lake-catalog"}],
+        "jobs": {"image": {"digest": f"sha256:{'1' * 64}"}},
+        "workspace": {"uri": "s3://lake/{namespace}/backfills"},
         "env": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
-        "volumes": [{"name": "work", "persistentVolumeClaim": {"claimName": "work"}}],
-        "volumeMounts": [{"name": "work", "mountPath": "/work"}],
-        "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/backfills"}},
+        "serviceAccount": {"annotations": {"example.com/note": "yes"}},
         "resources": {"limits": {"cpu": "2"}},
         "podLabels": {"team": "streaming", "app.kubernetes.io/name": "another"},
         "podAnnotations": {"example.com/note": "yes"},
@@ -59,8 +53,7 @@ VARIANTS: Mapping[str, Values] = {
         "tolerations": [{"key": "spot", "operator": "Exists"}],
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}]}]}}},
-        "podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None},
-        "securityContext": {"runAsUser": None},
+        "podSecurityContext": {"runAsUser": None, "runAsGroup": None},
         "networkPolicy": {
             "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
             "egress": [{"ports": [{"port": 443, "protocol": "TCP"}]}],
@@ -156,15 +149,14 @@ def one(
     return found[0]
 
 
-def containers(manifests: list[Manifest]) -> tuple[Manifest, Manifest]:
-    """The operator's container, and that of its jobs."""
-    operator, jobs = one(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
-    assert (operator["name"], jobs["name"]) == ("operator", "jobs")
-    return operator, jobs
+def container(manifests: list[Manifest]) -> Manifest:
+    """The operator's only container."""
+    (operator,) = one(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
+    return dict(operator)
 
 
 def operator_arguments(manifests: list[Manifest]) -> list[str]:
     """What the operator is started with."""
-    container, _ = containers(manifests)
-    assert container["command"] == ["backfill-operator"]
-    return list(container["args"])
+    operator = container(manifests)
+    assert operator["command"] == ["backfill-operator"]
+    return list(operator["args"])
