@@ -106,32 +106,22 @@ def plays(lake: Catalog) -> Plays:
 
 @pytest.fixture(scope="session")
 def teams(cluster: Cluster, storage: Storage) -> dict[str, Team]:
-    """``open``: the operator may read its Secret. ``guarded``: it may not. ``poor``: for a
-    quota.
-    """
+    """``open``, and ``poor`` for a quota."""
     session = uuid.uuid4().hex[:6]
-    readable = {"open": True, "guarded": False, "poor": True}
-    return {
-        name: Team(cluster, f"e2e-{name}-{session}", storage, operator_reads_secrets=may)
-        for name, may in readable.items()
-    }
+    return {name: Team(cluster, f"e2e-{name}-{session}", storage) for name in ("open", "poor")}
 
 
 @pytest.fixture(scope="session")
-def installation(
-    cluster: Cluster, storage: Storage, teams: dict[str, Team]
-) -> Iterator[Installation]:
+def installation(cluster: Cluster, teams: dict[str, Team]) -> Iterator[Installation]:
     """The operator that looks after the teams."""
-    made = Installation(
-        cluster, f"e2e-operator-{uuid.uuid4().hex[:6]}", storage, list(teams.values())
-    )
-    yield from _installed(made)
+    name = f"e2e-operator-{uuid.uuid4().hex[:6]}"
+    yield from _installed(Installation(cluster, name, list(teams.values())))
 
 
 @pytest.fixture
-def installation_apart(cluster: Cluster, storage: Storage) -> Iterator[Installation]:
+def installation_apart(cluster: Cluster) -> Iterator[Installation]:
     """Another one, without teams, for what the others would not survive."""
-    yield from _installed(Installation(cluster, f"e2e-apart-{uuid.uuid4().hex[:6]}", storage))
+    yield from _installed(Installation(cluster, f"e2e-apart-{uuid.uuid4().hex[:6]}"))
 
 
 @pytest.fixture
@@ -147,11 +137,11 @@ def stores(cluster: Cluster) -> Iterator[Stores]:
 
 @pytest.fixture
 def remote(cluster: Cluster, stores: Stores) -> Iterator[Installation]:
-    """An operator without any volume but its own, and a team like it."""
+    """An operator, and a team whose pods have no volume."""
     session = uuid.uuid4().hex[:6]
     team = Team(cluster, f"e2e-remote-{session}", stores.storage)
     operator = f"e2e-remote-operator-{session}"
-    yield from _installed(Installation(cluster, operator, stores.storage, [team]))
+    yield from _installed(Installation(cluster, operator, [team]))
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from images import OPERATOR
+from images import JOBS, OPERATOR
 from live_cluster import Cluster, until
 from rest import DEFINITIONS, Manifest, Rest
-from storage import Storage
 from teams import Team
 
 from helm_chart import CHART, helm
@@ -24,18 +23,14 @@ WAITING = ("--wait", "--timeout", "15m")
 class Installation:
     """One release in a namespace of its own."""
 
-    def __init__(
-        self, cluster: Cluster, namespace: str, storage: Storage, teams: Sequence[Team] = ()
-    ):
-        """``storage`` is what the operator plans from and publishes to."""
+    def __init__(self, cluster: Cluster, namespace: str, teams: Sequence[Team] = ()):
         self.cluster = cluster
         self.namespace = namespace
         self.teams = teams
-        self._storage = storage
 
     def install(self) -> None:
         """Makes the namespaces, and returns when the operator leads."""
-        self.cluster.make_namespace(self.namespace, self._storage.volumes_of(self.namespace))
+        self.cluster.make_namespace(self.namespace)
         for team in self.teams:
             team.make()
         self.change("install", *WAITING)
@@ -60,24 +55,19 @@ class Installation:
     @property
     def values(self) -> dict[str, Any]:
         """The chart's values."""
-        repository, tag = OPERATOR.rsplit(":", 1)
+        operator, jobs = (
+            dict(zip(("repository", "tag"), image.rsplit(":", 1), strict=True))
+            for image in (OPERATOR, JOBS)
+        )
         return {
-            "image": {"repository": repository, "tag": tag},
+            "image": operator,
+            "jobs": {"image": jobs},
             "scope": "Namespaces",
             "namespaces": [team.served for team in self.teams] or [{"name": self.namespace}],
             "replicas": 1,
             "crds": {"install": False},
             "rbac": {"users": False},
-            "podSecurityContext": self._storage.operator_user,
             "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
-            "jobs": {
-                "inOperatorFor": (
-                    [team.namespace for team in self.teams if team.operator_reads_secrets] or None
-                ),
-                "localDirectories": [mount["mountPath"] for mount in self._storage.mounts],
-            },
-            "volumes": self._storage.volumes,
-            "volumeMounts": self._storage.mounts,
         }
 
     @property
@@ -103,7 +93,6 @@ class Installation:
                 "logs",
                 "--selector",
                 "app.kubernetes.io/component=operator",
-                "--all-containers",
                 "--tail",
                 "80",
                 "--prefix",

@@ -107,6 +107,7 @@ def mending(summary: Summary, workspace: str, **spec: Any) -> Manifest:
         "outputs": [{**output, "publish": {"mode": "Replace", "approval": "Automatic"}}],
         "execution": "Streaming",  # batch jobs over so few rows are done before anything can happen
         "scaling": {"minExecutors": 1, "maxExecutors": 1},
+        "planning": {"resources": {"memory": "512Mi"}},
         "workspace": workspace,
         "catalogs": [{"name": "lake", "secretRef": {"name": CATALOG_SECRET}}],
         "failurePolicy": {"backoff": "1s"},

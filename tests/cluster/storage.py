@@ -8,7 +8,6 @@ from rest import Manifest
 from iceberg_tables import catalog_properties
 
 _CLAIM = "lake"
-_SPARK_USER = {"runAsUser": 185, "runAsGroup": 0, "fsGroup": 0}
 
 
 @dataclass(frozen=True)
@@ -23,8 +22,6 @@ class Storage:
     mounts: list[Manifest] = field(default_factory=list)
     directory: Path | None = None
     """Of the nodes, which the volumes are claims of."""
-    operator_user: Manifest = field(default_factory=dict)
-    """Whom the operator has to be to write there; empty where that does not matter."""
 
     def volumes_of(self, namespace: str) -> list[Manifest]:
         """What the volumes of a namespace's pods are claims of: Pod Security admits claims, and no
@@ -56,14 +53,11 @@ class Storage:
 
 
 def shared_directory(directory: Path) -> Storage:
-    """A directory of the node, at the same path in pods. The operator is the user that the Spark
-    image has.
-    """
+    """A directory of the node, at the same path in pods."""
     return Storage(
         properties=catalog_properties(directory),
         workspace=str(directory / "work"),
         volumes=[{"name": "lake", "persistentVolumeClaim": {"claimName": _CLAIM}}],
         mounts=[{"name": "lake", "mountPath": str(directory)}],
         directory=directory,
-        operator_user=_SPARK_USER,
     )

@@ -76,29 +76,15 @@ _CONTAINER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"
 class Team:
     """One namespace."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        namespace: str,
-        storage: Storage,
-        *,
-        operator_reads_secrets: bool = True,
-    ):
+    def __init__(self, cluster: Cluster, namespace: str, storage: Storage):
         self.cluster = cluster
         self.namespace = namespace
         self.storage = storage
-        self.operator_reads_secrets = operator_reads_secrets
 
     @property
     def served(self) -> Manifest:
         """This namespace among the chart's values."""
-        secrets = [CATALOG_SECRET, OTHER_SECRET] if self.operator_reads_secrets else []
-        return {
-            "name": self.namespace,
-            "drivers": [ACCOUNT],
-            "planInPods": True,
-            "secrets": secrets,
-        }
+        return {"name": self.namespace, "drivers": [ACCOUNT]}
 
     def make(self) -> None:
         """Makes the namespace with its limits, the account of drivers, the catalog's Secret and the
@@ -148,6 +134,7 @@ class Team:
             ("get", "backfills,sparkapplications,pods", "--output", "wide"),
             ("get", "backfills,splitassignments", "--output", "yaml"),
             ("get", "events", "--sort-by=.metadata.creationTimestamp"),
+            ("logs", "--selector", "backfill.dev/job", "--tail", "40", "--prefix"),
             ("logs", "--selector", "spark-role=driver", "--tail", "80", "--prefix"),
             ("logs", "--selector", "spark-role=executor", "--tail", "15", "--prefix"),
         )

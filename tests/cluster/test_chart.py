@@ -14,7 +14,7 @@ _MADE = {
     "apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
 }
 _OWNERSHIP = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
-_OWN_USER = {"runAsUser": 10001, "runAsGroup": 10001, "fsGroup": 10001}
+_OTHER_USER = {"runAsUser": 10005, "runAsGroup": 10005}
 
 
 def test_a_release_is_tested_upgraded_rolled_back_and_uninstalled(
@@ -25,15 +25,13 @@ def test_a_release_is_tested_upgraded_rolled_back_and_uninstalled(
 
     changed = {
         "replicas": 2,
-        "volumes": [],
-        "volumeMounts": [],
-        "podSecurityContext": _OWN_USER,
+        "podSecurityContext": _OTHER_USER,
         "crds": {"install": True},
     }
     installation.change("upgrade", *WAITING, "--take-ownership", **changed)
     until(lambda: len(installation.replicas) == 2, "the old replica is gone")
     assert {each["spec"]["securityContext"]["runAsUser"] for each in installation.replicas} == {
-        10001
+        10005
     }
     assert "Phase:          Succeeded" in installation.helm("test")
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from images import JOBS
 from installation import RELEASE, Installation
 from live_cluster import until
 from replays import Replay
@@ -69,22 +70,19 @@ def test_two_backfills_run_at_once(replay: Callable[..., Replay]) -> None:
     noon.until_succeeded()
 
 
-def test_all_is_done_in_pods_of_a_team_whose_secret_the_operator_can_not_read(
+def test_jobs_are_pods_with_the_drivers_account_and_the_operator_reads_no_secret(
     replay: Callable[..., Replay], installation: Installation
 ) -> None:
-    guarded = replay("guarded", team="guarded")
-    assert not _operator_reads_secrets(installation, "guarded")
-    assert _operator_reads_secrets(installation, "open")
-
-    guarded.begin(execution="Auto", planning={"runIn": "Pod", "resources": {"memory": "512Mi"}})
-    plans = until(lambda: guarded.pods(**{"backfill.dev/job": "plan"}), "a pod makes the plan")
-    assert [pod["spec"]["serviceAccountName"] for pod in plans] == [ACCOUNT]
-    guarded.until_succeeded()
+    planned = replay("planned").begin(execution="Auto")
+    assert not _operator_reads_secrets(installation, planned.team.namespace)
+    (pod,) = until(lambda: planned.pods(**{"backfill.dev/job": "plan"}), "a pod makes the plan")
+    assert pod["spec"]["serviceAccountName"] == ACCOUNT
+    assert [each["image"] for each in pod["spec"]["containers"]] == [JOBS]
+    planned.until_succeeded()
 
 
-def _operator_reads_secrets(installation: Installation, team: str) -> bool:
+def _operator_reads_secrets(installation: Installation, namespace: str) -> bool:
     """Whether it may read the Secret with the team's catalog, by the API server's word."""
-    namespace = next(each.namespace for each in installation.teams if f"-{team}-" in each.namespace)
     asked = {"namespace": namespace, "verb": "get", "resource": "secrets", "name": CATALOG_SECRET}
     user = f"system:serviceaccount:{installation.namespace}:{RELEASE}"
     review = {"spec": {"user": user, "resourceAttributes": asked}}

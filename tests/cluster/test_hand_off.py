@@ -183,6 +183,7 @@ def test_the_example_gives_every_row_of_history_and_of_live_traffic_once(
 
 SMALL: Manifest = {
     "scaling": {"minExecutors": 1, "maxExecutors": 1},
+    "planning": {"resources": {"memory": "512Mi"}},
     "overrides": {"driver": {"memory": "1g"}, "executor": {"cores": 1, "memory": "1g"}},
     "handOff": {"overrides": {"executor": {"memory": "1g"}}},
 }

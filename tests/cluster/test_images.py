@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from image_files import ImageFiles
-from images import OPERATOR, SPARK
+from images import JOBS, OPERATOR, SPARK
 
 _PLACES = re.compile(
     r"(^|/)(\.netrc|\.pgpass|\.pypirc|\.git-credentials|\.dockercfg|\.env|id_(rsa|dsa|ecdsa|ed25519))$"
@@ -58,8 +58,12 @@ def test_credentials_would_be_seen(path: str, content: str) -> None:
 
 @pytest.mark.parametrize(
     ("image", "user", "entry"),
-    [(OPERATOR, "10001:10001", ["backfill-operator"]), (SPARK, "185", ["/opt/entrypoint.sh"])],
-    ids=["operator", "spark"],
+    [
+        (OPERATOR, "10001:10001", ["backfill-operator"]),
+        (JOBS, "185:0", ["python3", "-I", "-m", "backfill.job"]),
+        (SPARK, "185", ["/opt/entrypoint.sh"]),
+    ],
+    ids=["operator", "jobs", "spark"],
 )
 def test_an_image_has_its_user_its_entry_point_and_nobodys_credentials(
     image: str, user: str, entry: list[str], place: Path
@@ -81,3 +85,10 @@ def test_an_image_has_its_user_its_entry_point_and_nobodys_credentials(
             found.append(path)
     assert found == []
     assert seen > 5_000
+
+
+def test_the_operators_image_has_nothing_that_opens_a_table(place: Path) -> None:
+    paths = [path for path, _ in ImageFiles(OPERATOR, place).files()]
+    libraries = re.compile(r"/site-packages/(pyarrow|pyiceberg|numpy|sqlalchemy|psycopg2)/")
+    assert [path for path in paths if libraries.search(path)] == []
+    assert any("/site-packages/kopf/" in path for path in paths)

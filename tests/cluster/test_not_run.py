@@ -17,8 +17,9 @@ _QUOTA = {
     "apiVersion": "v1",
     "kind": "ResourceQuota",
     "metadata": {"name": "tiny"},
-    "spec": {"hard": {"requests.memory": "512Mi"}},
+    "spec": {"hard": {"requests.memory": "1Gi"}},
 }
+"""Enough for a job, and too little for a driver."""
 
 
 @pytest.fixture(scope="module")
