@@ -22,6 +22,7 @@ from operators import OperatorProcess, running, wait_until_ready
 from proxy import UnreliableProxy, running_proxy
 from resources import definitions, install
 from rest import BACKFILLS, JOB_REPORTS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Rest
+from roles import rules_of
 from servers import Servers, running_servers
 
 from backfill.kube.client import Cluster
@@ -110,10 +111,11 @@ def cluster(cluster_admin: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 def kubelet(
-    admin: Rest, cluster_admin: Path, namespace: str, tmp_path: Path
+    admin: Rest, namespace: str, service_account: ServiceAccountMaker, tmp_path: Path
 ) -> Iterator[FakeKubelet]:
     """Runs the pods of jobs."""
-    kubelet = FakeKubelet(admin, namespace, cluster_admin, tmp_path / "pod")
+    pods = service_account("spark", rules_of("driver.yaml", "Role", "backfill-driver"))
+    kubelet = FakeKubelet(admin, namespace, pods, tmp_path / "pod")
     with kubelet.at_work():
         yield kubelet
 

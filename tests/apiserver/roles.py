@@ -48,16 +48,12 @@ _COLLECTIONS = {
 
 
 @contextmanager
-def granted(admin: Rest, namespace: str, *files: str, secret: str | None = None) -> Iterator[None]:
-    """Has the manifests of these files applied, as ``kubectl apply -n`` does, while the block runs.
-
-    ``secret`` takes the place of the name of the Secret that they allow to read.
+def granted(admin: Rest, namespace: str, *files: str) -> Iterator[None]:
+    """Has the manifests of these files applied, as ``kubectl apply -n`` does, while the block
+    runs.
     """
     paths = []
     for manifest in (manifest for file in files for manifest in shipped(file)):
-        for rule in manifest.get("rules", []) if secret else []:
-            if "secrets" in rule["resources"]:
-                rule["resourceNames"] = [secret]
         place = manifest["metadata"].get("namespace", namespace)
         paths.append(
             f"{_COLLECTIONS[manifest['kind']].format(place)}/{manifest['metadata']['name']}"

@@ -401,6 +401,33 @@ def test_a_pod_that_does_not_start_says_why_and_fails_in_the_end(
     assert reason in error
 
 
+def test_a_secret_that_is_missing_is_named_by_what_the_kubelet_warns_of(
+    stage: Stage, admin: Rest
+) -> None:
+    job, runner = stage.job(), stage.runner()
+    pod = stage.started(runner, job)
+    stage.kubelet.tell(pod, waiting("ContainerCreating", ""))
+    warned = 'MountVolume.SetUp failed for volume "lake" : secret "lake-catalog" not found'
+    event = {
+        "metadata": {"name": "warning"},
+        "involvedObject": {
+            "kind": "Pod",
+            "namespace": stage.namespace,
+            "name": pod["metadata"]["name"],
+        },
+        "type": "Warning",
+        "reason": "FailedMount",
+        "message": warned,
+        "lastTimestamp": "2024-01-01T00:00:00Z",
+    }
+    admin.create(f"api/v1/namespaces/{stage.namespace}/events", event).expect()
+    state = eventually(
+        lambda: (found := runner.state) and warned in found.waits_for and found, "the warning"
+    )
+    assert state.phase == "Running"
+    assert state.blocked
+
+
 def test_a_pod_that_is_deleted_fails_its_job(stage: Stage) -> None:
     job, runner = stage.job(), stage.runner()
     pod = stage.started(runner, job)

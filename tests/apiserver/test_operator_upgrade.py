@@ -72,8 +72,9 @@ class Phases:
 
 @pytest.fixture
 def phases(own_server: Rest, tmp_path: Path) -> Iterator[Phases]:
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-    own_server.apply(f"api/v1/namespaces/{_NAMESPACE}/serviceaccounts/default", account).expect()
+    for name in ("default", "spark"):
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+        own_server.apply(f"api/v1/namespaces/{_NAMESPACE}/serviceaccounts/{name}", account).expect()
     install(own_server, definitions())
     yield Phases(own_server, tmp_path)
 

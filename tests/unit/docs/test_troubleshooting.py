@@ -51,7 +51,7 @@ def test_there_are_quotations() -> None:
 @pytest.mark.parametrize(
     "quoted",
     [
-        r"InvalidInput: \S+: (there is no Secret)",
+        r"InvalidInput: \S+: (there is no SparkApplication)",
         r"Planning (.+?\.) ",
         r"InProgress: (.+?) →",
         r"→ (.+)",

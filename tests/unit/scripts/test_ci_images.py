@@ -16,7 +16,7 @@ echo "$1"
 echo "$@" >>"$0.calls"
 [ "$1" != "$FAIL" ]
 """
-_IMAGES = ["backfill-operator", "backfill-spark", "backfill-stores"]
+_IMAGES = ["backfill-operator", "backfill-jobs", "backfill-spark", "backfill-stores"]
 
 
 def build(project: Path, failing: str = "", **variables: str) -> "subprocess.CompletedProcess[str]":

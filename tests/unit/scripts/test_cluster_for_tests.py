@@ -52,13 +52,14 @@ def test_without_a_kubeconfig_a_kind_cluster_is_made_filled_used_and_deleted(
     gateway = tmp_path / ".cache" / "backfill-operator" / "versitygw-v1.8.0"
     images = [
         call
-        for image, file, context in (
-            ("localhost/backfill-operator:dev", "operator/Dockerfile", ROOT),
-            ("localhost/backfill-spark:dev", "spark-images/Dockerfile", ROOT),
-            ("localhost/backfill-stores:dev", "tests/cluster/stores.Dockerfile", gateway),
+        for image, file, options, context in (
+            ("localhost/backfill-operator:dev", "operator/Dockerfile", " --target=operator", ROOT),
+            ("localhost/backfill-jobs:dev", "operator/Dockerfile", " --target=jobs", ROOT),
+            ("localhost/backfill-spark:dev", "spark-images/Dockerfile", "", ROOT),
+            ("localhost/backfill-stores:dev", "tests/cluster/stores.Dockerfile", "", gateway),
         )
         for call in (
-            f"docker build --file {ROOT / file} --tag {image} {context}",
+            f"docker build --file {ROOT / file} --tag {image}{options} {context}",
             f"docker save --output image.tar {image}",
             "kind load image-archive image.tar --name NAME",
         )
@@ -153,7 +154,7 @@ def test_podman_takes_the_place_of_docker(programs: FakePrograms) -> None:
     assert "with podman" in with_cluster(programs, "true").stdout
     assert [call.split()[1] for call in programs.calls if call.startswith("podman")] == [
         "info",
-        *["build", "save"] * 3,
+        *["build", "save"] * 4,
     ]
 
 

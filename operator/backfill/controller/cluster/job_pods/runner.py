@@ -68,6 +68,7 @@ _WARNING_SECONDS = 10.0
 _MOST_WARNING = 600
 _MISSING = "not found"
 """Part of the kubelet's message for a Secret or a ConfigMap that does not exist."""
+_FIX_MISSING = "; create what is missing, and the pod starts by itself"
 _OUT_OF_MEMORY = "OOMKilled"
 _DISK = "ephemeral local storage usage exceeds"
 """Part of the kubelet's message for a pod that was
@@ -354,8 +355,12 @@ class PodJobs:
                     f"pod {pod[1]} did not start within {self._shared.start_seconds:.0f} s: {cause}"
                 )
             self._again(min(left, _WARNING_SECONDS))
-            blocked = wait_of(seen.reason).needs_person or _MISSING in warning
-            return replace(state, waits_for=f"pod {pod[1]} ({cause})", blocked=blocked)
+            missing = _MISSING in warning
+            return replace(
+                state,
+                waits_for=f"pod {pod[1]} ({cause}){_FIX_MISSING if missing else ''}",
+                blocked=missing or wait_of(seen.reason).needs_person,
+            )
         progress = decode_progress(progress_of(self._shared.reports.get(*pod)))
         return replace(state, waits_for="", blocked=False, progress=progress or state.progress)
 
