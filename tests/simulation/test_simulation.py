@@ -52,6 +52,26 @@ def test_a_leader_that_was_paused_starts_no_driver_for_a_backfill_that_was_suspe
     assert not any(COMMITS_LATE in line for line in result.lines)
 
 
+def test_what_a_late_driver_writes_after_a_removal_is_removed_by_the_next_leader() -> None:
+    killed = FATES.index("the process is killed before it")
+    result = replay(
+        {
+            ("second replica", 0): 1,
+            ("operator-2 list splitassignments", 0): FATES.index(
+                "takes effect, and its answer is lost"
+            ),
+            ("operator-1 create pods", 1): killed,
+            ("person at InputUnknown", 0): PLANS.index("delete it"),
+            ("operator-3 create sparkapplications", 1): FATES.index(
+                "the process is paused for 150 s before it"
+            ),
+            ("operator-2 patch backfills", 0): killed,
+        }
+    )
+    assert result.failure == ""
+    assert any("operator-4 leads" in line for line in result.lines)
+
+
 def test_of_a_failing_history_only_what_it_needs_is_shown() -> None:
     needed = {("driver 1", 2): 1, ("person 1", 0): 1}
     more = {("kubelet", number): 2 for number in range(20)}

@@ -230,9 +230,11 @@ class PodJobs:
             run.pod = backfill.metadata.namespace, job_name(backfill, run.job)
         report, pod = self._shared.reports.get(*run.pod), self._shared.pods.get(*run.pod)
         if result_of(report) and (end := self._end(run.pod, state)) is not None:
+            # since a removal that another operator saw, a driver may have written something
+            done_again = end.phase == "Failed" or isinstance(run.job, DiscardJob)
             return (
                 self._begun_anew(run.pod, end)
-                if end.phase == "Failed" and not run.made
+                if done_again and not run.made
                 else self._closed(run.pod, end)
             )
         if pod is None and not run.made:
@@ -326,9 +328,7 @@ class PodJobs:
         return replace(state, waits_for=end_in_words(pod, datetime.now(UTC)))
 
     def _begun_anew(self, pod: Key, end: JobState) -> JobState:
-        """Discards a failure from before the job was started this time,
-        so that the job runs again.
-        """
+        """Forgets an end from before the job was started this time, so that the job runs again."""
         self._remove_all(pod)
         if self._shared.reports.get(*pod) is not None:
             return self._closed(pod, end)
