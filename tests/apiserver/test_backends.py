@@ -24,7 +24,7 @@ from backfill.kube.client import Cluster
 from backfill.kube.object_names import owner_reference
 from backfill.kube.packed_json import packed, unpacked
 from backfill.kube.request_errors import Faltering
-from backfill.kube.resources import CONFIG_MAP, POD, SECRET, SPARK_APPLICATION, Resource
+from backfill.kube.resources import CONFIG_MAP, POD, SPARK_APPLICATION, Resource
 from backfill.planning.plan import header_digest
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of, production
 from waiting import eventually
@@ -69,13 +69,6 @@ class Stage:
         manifest = copy.deepcopy(base or self.base)
         manifest["metadata"] = {"name": "rmi", "namespace": self.namespace}
         self.cluster.create(self.resource, manifest)
-        return self
-
-    def with_secret(self) -> "Stage":
-        metadata = {"name": "lake-catalog", "namespace": self.namespace}
-        self.cluster.create(
-            SECRET, {"metadata": metadata, "stringData": {"uri": "https://catalog"}}
-        )
         return self
 
     def with_status(self, **fields: Any) -> None:
@@ -128,7 +121,7 @@ class Stage:
 
 @pytest.fixture
 def stage(cluster: Cluster, namespace: str) -> Stage:
-    return Stage(cluster, namespace).with_production().with_secret()
+    return Stage(cluster, namespace).with_production()
 
 
 def of_container(**state: Any) -> dict[str, Any]:
@@ -146,15 +139,13 @@ def of_container(**state: Any) -> dict[str, Any]:
 def test_nothing_stands_in_the_way_of_an_application_that_is_there(
     cluster: Cluster, namespace: str, base: Manifest
 ) -> None:
-    stage = Stage(cluster, namespace, base).with_production().with_secret()
+    stage = Stage(cluster, namespace, base).with_production()
     assert stage.backend.obstacles() == ()
     assert stage.backend.parallelism == 160
     assert stage.child() is None, "it only asked"
 
 
-def test_an_application_that_is_missing_is_told(
-    cluster: Cluster, namespace: str
-) -> None:
+def test_an_application_that_is_missing_is_told(cluster: Cluster, namespace: str) -> None:
     problems = [str(problem) for problem in Stage(cluster, namespace).backend.obstacles()]
     assert problems == [
         (
@@ -167,17 +158,13 @@ def test_an_application_that_is_missing_is_told(
 def test_what_only_the_definition_knows_is_told_before_planning(
     cluster: Cluster, namespace: str
 ) -> None:
-    stage = (
-        Stage(cluster, namespace, overrides={"driver": {"tolerance": "high"}})
-        .with_production()
-        .with_secret()
-    )
+    stage = Stage(cluster, namespace, overrides={"driver": {"tolerance": "high"}}).with_production()
     (problem,) = stage.backend.obstacles()
     assert 'unknown field "spec.driver.tolerance"' in problem.message
 
 
 def test_an_obstacle_that_is_gone_is_forgotten(cluster: Cluster, namespace: str) -> None:
-    stage = Stage(cluster, namespace).with_secret()
+    stage = Stage(cluster, namespace)
     assert len(stage.backend.obstacles()) == 1
     stage.with_production()
     assert stage.backend.obstacles() == ()
@@ -440,7 +427,7 @@ def test_apaches_end_is_what_was_before_the_resources_were_released(
 def test_a_cluster_without_that_spark_operator_is_an_obstacle(
     cluster: Cluster, namespace: str
 ) -> None:
-    stage = Stage(cluster, namespace).with_secret()
+    stage = Stage(cluster, namespace)
     cluster.delete(_DEFINITION, None, apache_definition.NAME)
     eventually(
         lambda: not cluster.serves(Apache.resource), "Apache's resources are not served any more"
@@ -456,9 +443,7 @@ def test_a_cluster_without_that_spark_operator_is_an_obstacle(
 def test_an_application_that_is_no_python_program_is_an_obstacle(
     cluster: Cluster, namespace: str
 ) -> None:
-    stage = (
-        Stage(cluster, namespace).with_production(production(KUBEFLOW, type="Scala")).with_secret()
-    )
+    stage = Stage(cluster, namespace).with_production(production(KUBEFLOW, type="Scala"))
     assert [problem.field for problem in stage.backend.obstacles()] == [
         "SparkApplication/rmi: spec.type"
     ]
@@ -467,11 +452,7 @@ def test_an_application_that_is_no_python_program_is_an_obstacle(
 def handing_over(cluster: Cluster, namespace: str, base: Manifest, **hand_off: Any) -> Stage:
     window = {"start": "2021-07-11T00:00:00Z", "end": "Live"}
     wanted = {"to": "Live", "start": "Deploy", **hand_off}
-    return (
-        Stage(cluster, namespace, base, window=window, handOff=wanted)
-        .with_production()
-        .with_secret()
-    )
+    return Stage(cluster, namespace, base, window=window, handOff=wanted).with_production()
 
 
 def live_application(stage: Stage) -> KubernetesLiveApplication:

@@ -138,7 +138,7 @@ def test_the_overlay_of_the_documentation_chooses_the_operators_options(tmp_path
     deployment = next(each for each in yaml.safe_load_all(built) if each["kind"] == "Deployment")
     operator = deployment["spec"]["template"]["spec"]["containers"][0]
     settings = parse(operator["args"], {})
-    assert settings.plan_in_operator_for == ("streaming",)
-    assert settings.workspaces_below == "s3://lake/backfills"
-    assert settings.jobs == 2, "what the manifests say stays"
+    assert settings.job_image == "your.registry/backfill-jobs:1.0.0"
+    assert settings.default_workspace == "s3://lake/backfills/{namespace}"
+    assert settings.job_pods == 10, "what the manifests say stays"
     assert operator["image"] == "your.registry/backfill-operator:1.0.0"

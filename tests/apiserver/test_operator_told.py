@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from fake_kubelet import FakeKubelet
 from operators import OperatorProcess, running, wait_until_ready
 from played import PlayedRun
 from rest import BACKFILLS, SPARK_APPLICATIONS, Manifest, Rest
@@ -59,7 +60,12 @@ def test_a_wrong_catalog_property_is_refused_at_once_and_planned_once_it_is_mend
 
 @pytest.mark.hostile
 def test_backfills_with_all_that_can_be_stored_are_refused_and_keep_no_other_waiting(
-    admin: Rest, crds: None, cluster_admin: Path, namespace: str, tmp_path: Path
+    admin: Rest,
+    crds: None,
+    cluster_admin: Path,
+    namespace: str,
+    tmp_path: Path,
+    kubelet: FakeKubelet,
 ) -> None:
     path = BACKFILLS.format(namespace)
     lists = "[" + "[]," * 400_000 + "0]"

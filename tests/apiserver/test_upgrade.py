@@ -1,12 +1,8 @@
 """What was stored under earlier definitions is read, changed and deleted under today's."""
 
-import json
-from collections.abc import Callable
-
-import pytest
 import yaml
 from history import definitions_at, previous_commit
-from resources import DATA, OWN, install
+from resources import OWN, install
 from rest import BACKFILLS, SPLIT_ASSIGNMENTS, Manifest, Rest
 from samples import ASSIGNMENT, BACKFILL, STATUS, rich_backfill
 
@@ -24,19 +20,8 @@ SAMPLES = {
 }
 
 
-def first_definitions() -> list[Manifest]:
-    return [json.loads(path.read_text()) for path in sorted((DATA / "first").glob("*.json"))]
-
-
-def previous_definitions() -> list[Manifest]:
-    return definitions_at(previous_commit())
-
-
-@pytest.mark.parametrize("earlier", [first_definitions, previous_definitions])
-def test_what_was_stored_under_earlier_definitions_goes_on(
-    own_server: Rest, earlier: Callable[[], list[Manifest]]
-) -> None:
-    install(own_server, earlier())
+def test_what_was_stored_under_earlier_definitions_goes_on(own_server: Rest) -> None:
+    install(own_server, definitions_at(previous_commit()))
     backfills, assignments = BACKFILLS.format("default"), SPLIT_ASSIGNMENTS.format("default")
     for name, sample in SAMPLES.items():
         own_server.create(backfills, changed(sample, {"metadata.name": name})).expect()
