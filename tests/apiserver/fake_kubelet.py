@@ -72,7 +72,7 @@ class FakeKubelet:
             patch.dict(os.environ, self._environment(pod)),
             patch(_KUBECONFIG, str(self.kubeconfig)),
         )
-        with here[0], here[1], patch("backfill.iceberg.catalogs.bound_answers"):
+        with here[0], here[1], patch.object(job, "bound_answers"):
             self._tell_end(pod, job.main())
 
     def waiting(self) -> list[Manifest]:

@@ -60,7 +60,7 @@ def test_credentials_would_be_seen(path: str, content: str) -> None:
     ("image", "user", "entry"),
     [
         (OPERATOR, "10001:10001", ["backfill-operator"]),
-        (JOBS, "185:0", ["python3", "-I", "-m", "backfill.job"]),
+        (JOBS, "185:0", ["/opt/backfill/bin/python3", "-I", "-m", "backfill.job"]),
         (SPARK, "185", ["/opt/entrypoint.sh"]),
     ],
     ids=["operator", "jobs", "spark"],

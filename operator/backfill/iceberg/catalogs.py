@@ -25,17 +25,10 @@ from pyiceberg.table.locations import LocationProvider, _import_location_provide
 from pyiceberg.utils.config import Config
 
 from backfill.api.catalog_properties import CATALOGS_VARIABLE, mounted_properties
-from backfill.iceberg.answer_limits import bound_answers, bound_statements
+from backfill.iceberg.answer_limits import bound_statements
 from backfill.iceberg.server_properties import from_server, with_answer
 
 _LOG = logging.getLogger(__name__)
-
-
-def work_in_time() -> None:
-    """Makes this process, permanently, limit how long it waits for servers,
-    because it does nothing but run jobs.
-    """
-    bound_answers()
 
 
 def catalog_properties(name: str, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:

@@ -106,10 +106,11 @@ _IMPATIENT = """
 import json, re, sys, time
 from pathlib import Path
 from backfill.iceberg import answer_limits
-from backfill.iceberg.catalogs import open_catalog, work_in_time
+from backfill.iceberg.answer_limits import bound_answers
+from backfill.iceberg.catalogs import open_catalog
 answer_limits.CONNECT_SECONDS, answer_limits.SILENT_SECONDS = 1.0, 1.0
 answer_limits.ANSWER_SECONDS, answer_limits.MOST_ANSWER_BYTES = 2.0, 16 * 2**20
-work_in_time()
+bound_answers()
 said = {}
 for name in sys.argv[1:]:
     began = time.monotonic()

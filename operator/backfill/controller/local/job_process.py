@@ -97,9 +97,9 @@ class JobProcess:
 def serve(connection: Connection) -> None:
     """Runs jobs until the controller ends."""
     from backfill.controller.jobs.run_job import run_job
-    from backfill.iceberg.catalogs import work_in_time
+    from backfill.iceberg.answer_limits import bound_answers
 
-    work_in_time()
+    bound_answers()
     while True:
         try:
             job = job_of(connection.recv())

@@ -30,7 +30,7 @@ from backfill.controller.cluster.job_pods.pod_manifests import (
 from backfill.controller.jobs.any_job import Job, Used
 from backfill.controller.jobs.job_messages import Message, redacted
 from backfill.controller.jobs.run_job import run_job
-from backfill.iceberg.catalogs import work_in_time
+from backfill.iceberg.answer_limits import bound_answers
 from backfill.kube.client import Cluster
 from backfill.kube.packed_json import MOST_VALUES, is_readable
 from backfill.kube.request_errors import ClusterError
@@ -57,7 +57,7 @@ def main() -> int:
 
 def _main(hidden: Redactor) -> int:
     began = time.monotonic()
-    work_in_time()
+    bound_answers()
     try:
         job = decode_job(
             (Path(os.environ.get(DIRECTORY_VARIABLE, JOB_DIRECTORY)) / JOB_KEY).read_bytes()
