@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from backfill.cli import foreground_controller
+from backfill.cli.local import foreground_controller
 from backfill.cli.main import main
 from backfill.controller.local import job_process
 from backfill.controller.local.driver import LocalBackend
@@ -23,8 +23,7 @@ from waiting import PATIENCE_SECONDS
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
     [
-        "backfill.cli.local_plan_command",
-        "backfill.cli.foreground_controller",
+        "backfill.cli.local.commands",
         "backfill.cli.main",
         "backfill.controller.jobs.run_job",
         "backfill.outputs.cleanup",

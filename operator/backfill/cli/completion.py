@@ -9,7 +9,7 @@ import sys
 import typer
 from typer.main import get_install_completion_arguments
 
-from backfill.cli.cluster.app import app
+from backfill.cli.application import CLUSTER, application
 
 _VARIABLE = "_KUBECTL_BACKFILL_COMPLETE"
 _NO_FILES = 4
@@ -26,6 +26,6 @@ def main() -> None:
     }
     get_install_completion_arguments()  # makes the shells known that are asked for by that variable
     try:
-        app(prog_name="kubectl backfill", complete_var=_VARIABLE)
+        application(CLUSTER)(prog_name="kubectl backfill", complete_var=_VARIABLE)
     finally:
         typer.echo(f":{_NO_FILES}")

@@ -30,7 +30,7 @@ from backfill.api.spec import Window
 from backfill.cli.ask_driver import ask, check_answered
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.explain_queries import explain
-from backfill.cli.local_plan_command import dry_run
+from backfill.cli.local.plan_command import dry_run
 from backfill.cli.proposal.application import application_text, given_application
 from backfill.cli.proposal.manifest import TODO, About, manifest
 from backfill.cli.proposal.propose import propose

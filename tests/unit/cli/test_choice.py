@@ -5,8 +5,7 @@ import sys
 import pytest
 
 from backfill.api.errors import BadInput
-from backfill.cli.cluster_or_local import on_cluster
-from backfill.cli.main import main
+from backfill.cli.main import main, on_cluster
 from local_runs import Command
 
 

@@ -4,7 +4,6 @@ import json
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import yaml
@@ -12,7 +11,7 @@ from pyiceberg.catalog import Catalog
 
 from backfill.api.errors import BadInput, Problem
 from backfill.api.status import BackfillStatus
-from backfill.cli.cluster.cluster_options import Where
+from backfill.cli.cluster.commands import ClusterCommands
 from backfill.controller.jobs.any_job import Job
 from backfill.controller.local.jobs import Worker
 from backfill.kube.client import Cluster
@@ -33,7 +32,7 @@ def test_a_server_that_is_away_for_a_moment_is_no_bad_input(
     def away(*_: object, **__: object) -> None:
         raise BadInput(Problem("", "the catalog answers 503", may_pass=True, unavailable=True))
 
-    monkeypatch.setattr("backfill.cli.target.load_manifests", away)
+    monkeypatch.setattr("backfill.cli.local.target.load_manifests", away)
     ended = backfill("plan", str(runs.file))
     assert (ended.status, ended.err) == (1, "error: the catalog answers 503\n")
 
@@ -172,10 +171,9 @@ def test_options_of_a_cluster_are_quoted_in_printed_commands(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Cluster, "from_kubeconfig", lambda *_: SimpleNamespace(namespace="team"))
-    ctx: Any = SimpleNamespace(info_name="kubectl backfill", params={})
-    ctx.find_root = lambda: ctx
-    where = Where(ctx, {"namespace": "team", "kubeconfig": Path("/home/me/my clusters")})
-    printed = where.place().command("retry", "january")
+    kubeconfig = Path("/home/me/my clusters")
+    commands = ClusterCommands(False, "kubectl backfill", "team", None, kubeconfig)
+    printed = commands.place().command("retry", "january")
     assert shlex.split(printed)[3:] == [
         "january",
         *("-n", "team", "--kubeconfig", "/home/me/my clusters"),

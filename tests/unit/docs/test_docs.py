@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from backfill.cli.cluster.app import app
+from backfill.cli.application import CLUSTER, application
 from repository import ROOT
 
 DOCUMENTS = [
@@ -19,7 +19,7 @@ _COMMAND = re.compile(r"kubectl backfill ([a-z]+)\b")
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_command_on_a_cluster_is_one(document: Path) -> None:
-    known = get_command(app).commands  # type: ignore[attr-defined]
+    known = get_command(application(CLUSTER)).commands  # type: ignore[attr-defined]
     assert set(_COMMAND.findall(document.read_text())) <= set(known)
 
 
@@ -27,4 +27,4 @@ def test_the_quick_start_on_a_cluster_shows_all_of_them() -> None:
     shown = set(_COMMAND.findall((ROOT / "docs" / "quick-start-cluster.md").read_text())) | {
         "resume"
     }
-    assert shown >= set(get_command(app).commands) - {"version"}  # type: ignore[attr-defined]
+    assert shown >= set(get_command(application(CLUSTER)).commands) - {"version"}  # type: ignore[attr-defined]

@@ -10,8 +10,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from backfill.cli.cluster.app import app as cluster
-from backfill.cli.main import app as local
+from backfill.cli.application import CLUSTER, THIS_MACHINE, application
 from backfill.controller.manager.options import parser
 from backfill.crd.definitions import (
     backfill_definition,
@@ -83,8 +82,8 @@ def lines(*paths: Path) -> Iterator[str]:
         "SplitAssignment": list(described(split_assignment_definition())),
         "BackfillDecision": list(described(decision_definition())),
         "JobReport": list(described(job_report_definition())),
-        "kubectl backfill": list(helped(get_command(cluster))),
-        "backfill": list(helped(get_command(local))),
+        "kubectl backfill": list(helped(get_command(application(CLUSTER)))),
+        "backfill": list(helped(get_command(application(THIS_MACHINE)))),
         "backfill-operator": [parser({}).format_help()],
         "messages": list(messages()),
         "chart": list(lines(*(path for path in _CHART.rglob("*") if path.is_file()))),

@@ -14,7 +14,6 @@ from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.api.manifests.backfill_manifest import load_for_cluster
 from backfill.api.manifests.problems import did_you_mean
 from backfill.api.status import BackfillStatus
-from backfill.cli.cluster_or_local import is_file
 from backfill.kube.client import Cluster
 from backfill.kube.object_names import CLI_MANAGER
 from backfill.kube.request_errors import ClusterError, KindMissing, NotFound, Refused
@@ -155,6 +154,11 @@ def _readable(found: Manifest) -> Iterator[None]:
             f"{where} cannot be read by version {__version__} of this program ({field}:"
             f" {detail['msg']}); use the same version as the operator"
         ) from error
+
+
+def is_file(target: str) -> bool:
+    """Whether an argument is a file: names have neither dots nor slashes."""
+    return "." in target or "/" in target
 
 
 def name_of(target: str) -> tuple[str, str | None]:

@@ -15,9 +15,9 @@ from backfill.api.errors import BackfillError, BadInput
 from backfill.cli.backfill_view import planning_in_words
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.explain_queries import explain, render_queries, warnings
+from backfill.cli.local.target import read_file
 from backfill.cli.optional_dependencies import SPARK, TABLES, require
 from backfill.cli.plan_page import render_plan
-from backfill.cli.target import read_file
 from backfill.controller.decisions.complete_input import incomplete_input, input_checks
 from backfill.controller.decisions.run_estimate import by_earlier_runs
 from backfill.controller.jobs.any_job import JobState

@@ -1,0 +1,1 @@
+"""Commands for Backfills on this machine, which run them in the foreground."""
