@@ -198,17 +198,18 @@ def application(place: Place) -> typer.Typer:
 def _command(place: Place, method: Callable[..., int]) -> Callable[..., None]:
     """The method as a function for Typer, which makes its options from the signature."""
 
-    def run(ctx: typer.Context, **given: Any) -> None:
-        as_json = "as_json" in given and given.pop("as_json") == Output.JSON
-        commands = place.commands(ctx, given, as_json)
-        own = {name: value for name, value in given.items() if name in parameters}
-        raise typer.Exit(getattr(commands, method.__name__)(**own))
-
     _, *declared = inspect.signature(method).parameters.values()
-    parameters = {each.name: each for each in declared if _has_effect(each, place)}
+    own = [each for each in declared if _has_effect(each, place)]
+
+    def run(ctx: typer.Context, **given: Any) -> None:
+        as_json = given.get("as_json") == Output.JSON
+        commands = place.commands(ctx, given, as_json)
+        arguments = {each.name: given[each.name] for each in own}
+        raise typer.Exit(getattr(commands, method.__name__)(**arguments))
+
     ctx = Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     run.__doc__ = method.__doc__
-    return _with_parameters(run, [ctx, *parameters.values(), *_output(method), *place.options])
+    return _with_parameters(run, [ctx, *own, *_output(method), *place.options])
 
 
 def _has_effect(parameter: Parameter, place: Place) -> bool:

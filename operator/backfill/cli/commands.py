@@ -7,7 +7,7 @@ this machine and in :mod:`backfill.cli.cluster.commands` for a cluster.
 from collections.abc import Callable
 from enum import Enum, StrEnum, auto
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar
 
 import typer
 
@@ -61,29 +61,17 @@ def _names(ctx: typer.Context, incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-Target = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME|FILE",
-        help="Name of the Backfill, or its manifest file.",
-        autocompletion=_names,
-    ),
-]
+def _target(help_text: str, metavar: str = "NAME|FILE") -> Any:
+    return typer.Argument(metavar=metavar, help=help_text, autocompletion=_names)
+
+
+Target = Annotated[str, _target("Name of the Backfill, or its manifest file.")]
 TargetOrAll = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="NAME|FILE",
-        help="Name of the Backfill, or its manifest file. Default: list all.",
-        autocompletion=_names,
-    ),
+    str | None, _target("Name of the Backfill, or its manifest file. Default: list all.")
 ]
 ToPlan = Annotated[
     str,
-    typer.Argument(
-        metavar="FILE|NAME",
-        help="Manifest file with the Backfill or, on a cluster, the name of one.",
-        autocompletion=_names,
-    ),
+    _target("Manifest file with the Backfill or, on a cluster, the name of one.", "FILE|NAME"),
 ]
 File = Annotated[
     Path,

@@ -10,6 +10,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError
 from backfill.api.status import OutputStatus
 from backfill.api.workspace_locations import is_local
+from backfill.cli.text import say
 from backfill.controller.decisions.open_result_messages import lost_rows
 from backfill.controller.decisions.validated_condition import validated
 
@@ -52,7 +53,7 @@ def _print_summary(backfill: Backfill, shown: list[OutputStatus]) -> None:
         if output.losses is not None:
             said.append(lost_rows(output, asked[output.name].publish.max_loss))
         for text in filter(None, said):
-            console.print(text, highlight=False, markup=False, soft_wrap=True)
+            say(console, text)
 
 
 def _figures(output: OutputStatus) -> dict[str, object]:

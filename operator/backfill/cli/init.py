@@ -33,9 +33,12 @@ from backfill.cli.explain_queries import explain
 from backfill.cli.local.plan_command import dry_run
 from backfill.cli.proposal.application import application_text, given_application
 from backfill.cli.proposal.manifest import TODO, About, manifest
-from backfill.cli.proposal.propose import propose
-from backfill.cli.proposal.proposed import Proposal
+from backfill.cli.proposal.name_matching import uniquely_named
+from backfill.cli.proposal.proposed import Lake, Proposal
+from backfill.cli.proposal.proposed_outputs import outputs_of
+from backfill.cli.proposal.proposed_sources import source_of
 from backfill.cli.proposal.proposed_times import times
+from backfill.cli.text import say
 from backfill.controller.driver import Launch
 from backfill.iceberg.table_listing import KnownTables
 from backfill.planning.lateness_sample import ArrivalLags, measure_lags
@@ -125,6 +128,14 @@ def propose_backfill(
     check = "kubectl backfill plan" if given.from_cluster else "backfill plan --explain"
     _print_next(written, output, check, err)
     return SUCCEEDED
+
+
+def propose(survey: Survey, lake: Lake) -> Proposal:
+    """The sources and outputs for a program."""
+    outputs, ignored, unsolved = outputs_of(survey, lake)
+    written = {output.table.value for output in outputs}
+    sources = uniquely_named([source_of(each, survey, lake, written) for each in survey.inputs])
+    return Proposal(survey, tuple(sources), tuple(outputs), tuple(ignored), tuple(unsolved))
 
 
 def _window(given: str) -> Window:
@@ -259,4 +270,4 @@ def _print_next(written: str, output: Path | None, check: str, err: Console) -> 
         if open_questions
         else "Everything was found. Choose publish.mode, then run"
     )
-    err.print(f"{left}: {check} {where}", highlight=False, markup=False, soft_wrap=True)
+    say(err, f"{left}: {check} {where}")

@@ -12,7 +12,7 @@ from backfill.api.remedies import remedy
 from backfill.api.status import OutputStatus
 from backfill.api.validation import other_side
 from backfill.cli.exit_status import BAD_INPUT, FAILED, SUCCEEDED, WAITS
-from backfill.cli.text import lasted, seconds, size
+from backfill.cli.text import lasted, say, seconds, size
 from backfill.controller.decisions.open_result_messages import left_out
 
 if TYPE_CHECKING:
@@ -31,6 +31,14 @@ def exit_status(backfill: Backfill) -> int:
     return BAD_INPUT if outcome.reason in _BAD_INPUT else FAILED
 
 
+def already_succeeded(name: str) -> str:
+    """Why a command changes nothing."""
+    return (
+        f"{name} has already succeeded; there is nothing to do. To run it again,"
+        " cancel it first or give it another name."
+    )
+
+
 def print_end(
     backfill: Backfill, store: "LocalStore", out: Console, err: Console, options: str
 ) -> None:
@@ -42,7 +50,7 @@ def print_end(
     if status == SUCCEEDED:
         _tell_success(backfill, out)
     elif status == WAITS:
-        _say(out, f"{backfill.metadata.name}: {waiting_for(backfill, options)}")
+        say(out, f"{backfill.metadata.name}: {waiting_for(backfill, options)}")
     else:
         _tell_failure(backfill, store, err, options)
 
@@ -72,26 +80,26 @@ def _tell_success(backfill: Backfill, out: Console) -> None:
     if status.started_at and status.finished_at:
         duration = f" in {seconds(lasted(status.started_at, status.finished_at))}"
     read = f"{count(progress.steps, 'step')}, {count(progress.rows_read, 'row')} read"
-    _say(
+    say(
         out,
         f"{backfill.metadata.name}: succeeded{duration}: {read}, {progress.late_in_words}",
     )
     cost = status.cost
     if cost is not None and cost.executor_seconds:
-        _say(
+        say(
             out,
             f"  used {seconds(cost.driver_seconds)} of driver time and"
             f" {seconds(cost.executor_seconds)} of executor time, and read {size(cost.bytes_read)}",
         )
     for output in status.outputs:
-        _say(out, f"  {output.name}: {_where(output)}")
+        say(out, f"  {output.name}: {_where(output)}")
     handed = find_condition(status.conditions, ConditionType.HANDED_OVER)
     for line in handed.message.splitlines() if handed is not None else ():
-        _say(out, f"  {line}")
+        say(out, f"  {line}")
     for output in status.outputs:
         missing = left_out(output, backfill.spec.window)
         if missing:
-            _say(out, f"  {missing}")
+            say(out, f"  {missing}")
 
 
 def _where(output: OutputStatus) -> str:
@@ -127,20 +135,20 @@ def _tell_failure(backfill: Backfill, store: "LocalStore", err: Console, options
     lines = outcome.message.splitlines() or [str(outcome.reason)]
     shown = lines if outcome.reason in _BAD_INPUT else lines[:1]
     for line in shown:
-        _say(err, f"error: {line}")
+        say(err, f"error: {line}")
     for line in lines[len(shown) :]:
-        _say(err, f"  {line}")
+        say(err, f"  {line}")
     if remedy(outcome.reason).in_log and backfill.status.attempts:
         log = store.attempts / str(backfill.status.attempts[-1].number) / "driver.log"
-        _say(err, f"the driver's log: {_short(log)}")
+        say(err, f"the driver's log: {_short(log)}")
     if outcome.reason in (Reason.REJECTED, Reason.UNDONE):
         return  # as somebody has decided
     if backfill.status.plan_id is None and backfill.status.attempts:
-        _say(err, "nothing was read: correct the manifest or the program, and run the file again")
+        say(err, "nothing was read: correct the manifest or the program, and run the file again")
     elif remedy(outcome.reason).start_over or _of_the_spec(outcome):
-        _say(err, f"start over with: backfill cancel {backfill.metadata.name}{options}")
+        say(err, f"start over with: backfill cancel {backfill.metadata.name}{options}")
     elif outcome.reason != Reason.INVALID_INPUT:
-        _say(err, f"try again with: backfill resume {backfill.metadata.name}{options}")
+        say(err, f"try again with: backfill resume {backfill.metadata.name}{options}")
 
 
 def _of_the_spec(outcome: Condition) -> bool:
@@ -153,7 +161,3 @@ def _of_the_spec(outcome: Condition) -> bool:
 def _short(path: Path) -> str:
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -14,6 +14,7 @@ from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.api.output import Output
 from backfill.api.quantities import count
 from backfill.cli.optional_dependencies import TABLES, require
+from backfill.cli.text import say
 
 if TYPE_CHECKING:
     from backfill.outputs.sample_rows import Pair
@@ -56,10 +57,10 @@ def show_sample(backfill: Backfill, name: str | None, *, rows: int, as_json: boo
         return
     console = Console()
     shown = count(len(pairs), "row")
-    _say(console, f"{output.name}: {shown} of the result staged for {output.table}")
+    say(console, f"{output.name}: {shown} of the result staged for {output.table}")
     keys = output.compared_keys
     if not keys:
-        _say(
+        say(
             console,
             "Production's rows are not shown: outputs[].keys, which would identify them,"
             " is not set.",
@@ -134,7 +135,3 @@ def _text(value: object) -> Text:
     text = "null" if value is None else _words(value)
     cut = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
     return Text(printable(cut))
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)

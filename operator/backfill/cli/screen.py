@@ -131,11 +131,8 @@ def in_words(condition: Condition) -> str:
 def render(view: View) -> RenderableType:
     """The live screen."""
     if not view.planned:
-        return (
-            overview(view)
-            if view.failed
-            else Group(overview(view), Text(f"  {_before_the_plan(view)}"))
-        )
+        before = () if view.failed else (Text(f"  {_before_the_plan(view)}"),)
+        return Group(overview(view), *before)
     if view.stage is None:
         return overview(view)
     style = "yellow" if view.stage.reason in _TROUBLE else "dim"

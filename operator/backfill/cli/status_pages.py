@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from backfill.api.backfill import Backfill
-from backfill.api.conditions import SUMMARIES, Condition, ConditionType, Reason
+from backfill.api.conditions import SUMMARIES, Condition, ConditionType, Reason, find_condition
 from backfill.api.hand_off import HandedOverQuery, HandedOverSource, HandOffStatus
 from backfill.api.quantities import count
 from backfill.api.status import (
@@ -106,50 +106,30 @@ def _executors(view: View) -> list[RenderableType]:
     running = view.attempt is not None and view.attempt.outcome == "Running"
     if not progress.executor_reason or progress.committed >= progress.steps or not running:
         return []
-    return [
-        _rows(
-            [
-                (
-                    "executors",
-                    (
-                        f"{progress.executors:,} of {progress.executor_target or 0:,} requested:"
-                        f" {progress.executor_reason}"
-                    ),
-                )
-            ]
-        )
-    ]
+    granted = f"{progress.executors:,} of {progress.executor_target or 0:,} requested"
+    return [_rows([("executors", f"{granted}: {progress.executor_reason}")])]
 
 
 def _attempts(attempts: tuple[Attempt, ...]) -> list[RenderableType]:
     if not attempts:
         return []
     earlier = len(attempts) - _ATTEMPTS_SHOWN
-    rows = [
-        (f"attempt {attempt.number}", _of_attempt(attempt))
-        for attempt in attempts[-_ATTEMPTS_SHOWN:]
-    ]
-    return [
-        _rows([*([("", f"{count(earlier, 'earlier attempt')}")] if earlier > 0 else []), *rows])
-    ]
+    rows = [("", count(earlier, "earlier attempt"))] if earlier > 0 else []
+    shown = attempts[-_ATTEMPTS_SHOWN:]
+    return [_rows([*rows, *((f"attempt {each.number}", _of_attempt(each)) for each in shown)])]
 
 
 def _of_attempt(attempt: Attempt) -> str:
-    took = (
-        f", {seconds(lasted(attempt.started_at, attempt.finished_at))}"
-        if attempt.finished_at
-        else ""
-    )
+    took, ended = "", attempt.finished_at
+    if ended is not None:
+        took = f", {seconds(lasted(attempt.started_at, ended))}"
     why = f": {attempt.message.splitlines()[0]}" if attempt.message else ""
     return f"{attempt.outcome}, started {moment(attempt.started_at)} UTC{took}{why}"
 
 
 def _outputs(outputs: tuple[OutputStatus, ...]) -> list[RenderableType]:
-    return (
-        [_rows((f"output {output.name}", _of_output(output)) for output in outputs)]
-        if outputs
-        else []
-    )
+    rows = [(f"output {output.name}", _of_output(output)) for output in outputs]
+    return [_rows(rows)] if rows else []
 
 
 def _of_output(output: OutputStatus) -> str:
@@ -227,19 +207,9 @@ def _conditions(view: View) -> RenderableType:
     The reason for a failure is shown once and in full: it may be a list of problems, or the end of
     a log.
     """
-    entries = [
-        condition
-        for condition in in_order(view.status.conditions)
-        if condition.type not in SUMMARIES
-    ]
-    failure = next(
-        (
-            each.message
-            for each in entries
-            if each.type == ConditionType.SUCCEEDED and each.status == "False"
-        ),
-        "",
-    )
+    entries = [each for each in in_order(view.status.conditions) if each.type not in SUMMARIES]
+    ended = find_condition(view.status.conditions, ConditionType.SUCCEEDED)
+    failure = ended.message if ended is not None and ended.status == "False" else ""
     return _rows(
         (f"{condition.type}={condition.status}", _of_condition(condition, failure))
         for condition in entries
@@ -247,18 +217,13 @@ def _conditions(view: View) -> RenderableType:
 
 
 def _of_condition(condition: Condition, failure: str) -> str:
-    if not failure or condition.message != failure:
-        lacks = condition.type == ConditionType.INPUT_COMPLETE and condition.status == "False"
-        return (
-            f"{condition.reason}: {condition.message}"
-            if lacks or condition.reason in _IN_FULL
-            else in_words(condition)
-        )
-    return (
-        f"{condition.reason}: {failure}"
-        if condition.type == ConditionType.SUCCEEDED
-        else str(condition.reason)
-    )
+    fails = condition.type == ConditionType.SUCCEEDED
+    if failure and condition.message == failure and not fails:
+        return str(condition.reason)
+    lacks = condition.type == ConditionType.INPUT_COMPLETE and condition.status == "False"
+    if lacks or (fails and failure) or condition.reason in _IN_FULL:
+        return f"{condition.reason}: {condition.message}"
+    return in_words(condition)
 
 
 def _rows(rows: Iterable[tuple[str, str]]) -> RenderableType:

@@ -1,6 +1,8 @@
-"""Formats numbers, times and lengths of time for people."""
+"""Formats numbers, times and lengths of time for people, and prints messages as they are."""
 
 from datetime import UTC, datetime
+
+from rich.console import Console
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _KIBI = 1024
@@ -35,3 +37,13 @@ def size(value: float) -> str:
             return f"{value:.0f} {unit}" if value >= 100 or unit == "B" else f"{value:.1f} {unit}"
         value /= _KIBI
     return f"{value:.1f} {_UNITS[-1]}"
+
+
+def say(console: Console, text: str) -> None:
+    """Prints a message as it is."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    """Prints a message on standard error."""
+    say(Console(stderr=True), text)

@@ -65,3 +65,12 @@ def test_run_on_a_cluster_is_kubectl_apply(
 def test_a_list_of_this_machine(backfill: Command) -> None:
     ended = backfill("list")
     assert (ended.status, ended.out) == (0, "no backfills in .backfill\n")
+
+
+@pytest.mark.parametrize("arguments", [["status", "--watch"], ["list", "-A"], ["cancel", "--wait"]])
+def test_options_without_an_effect_on_this_machine_are_not_offered(
+    backfill: Command, arguments: list[str]
+) -> None:
+    ended = backfill(*arguments)
+    assert ended.status == 2
+    assert "No such option" in ended.err

@@ -225,6 +225,17 @@ def test_a_cancelled_backfill_that_was_never_planned_is_gone(
     assert not runs.store.directory.exists()
 
 
+def test_suspend_and_cancel_print_json(backfill: Command, runs: LocalRuns) -> None:
+    _keep_suspended(runs)
+    options = ("--state-dir", str(runs.state), "--output", "json")
+    suspended = backfill("suspend", "january", *options)
+    assert (suspended.status, suspended.document["name"]) == (0, "january")
+    assert "resume with: backfill resume january" in suspended.err
+    cancelled = backfill("cancel", "january", *options)
+    removed = {"name": "january", "namespace": "default", "removed": True}
+    assert (cancelled.status, json.loads(cancelled.out)) == (0, removed), cancelled.err
+
+
 def test_a_relative_workspace_is_beside_the_file(
     backfill: Command, runs: LocalRuns, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BackfillError, BadInput
 from backfill.api.status import BackfillStatus, OutputStatus, Verdict
-from backfill.cli.cluster import watch_backfills
+from backfill.cli.cluster import status_command
 from backfill.cli.cluster.connection import Place
 from backfill.cli.cluster.decision_commands import approve_one, undo_one
 from backfill.kube.request_errors import AlreadyExists, Unreachable
@@ -109,7 +109,7 @@ def test_a_decision_with_the_name_of_this_one_that_is_about_another_backfill_is_
 def test_waiting_for_an_undo_goes_on_while_the_api_server_does_not_answer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(watch_backfills, "_ONE_SECONDS", 0.0)
+    monkeypatch.setattr(status_command, "_ONE_SECONDS", 0.0)
     before = published()
     undone = published(undo_snapshot_id=8)
     status = undone.status.model_copy(update={"undo": decided(undone.status, Verdict.UNDO)})

@@ -12,8 +12,8 @@ from backfill.api.backfill import Backfill
 from backfill.api.manifests.backfill_manifest import load_manifests
 from backfill.api.quantities import format_duration
 from backfill.api.spec import Window
+from backfill.cli.init import propose
 from backfill.cli.proposal.manifest import About, manifest
-from backfill.cli.proposal.propose import propose
 from backfill.cli.proposal.proposed import Proposal
 from backfill.cli.proposal.proposed_times import times
 from backfill.planning.lateness_sample import ArrivalLags

@@ -57,9 +57,8 @@ def next_step(backfill: Backfill, place: Place, now: datetime) -> Advice | None:
     if _stalled(backfill):
         return Advice("fix the problem above; the operator then continues automatically")
     if backfill.spec.suspend:
-        return Advice(
-            "the Backfill is suspended; resume it with:", (place.command("resume", name),)
-        )
+        resume = place.command("resume", name)
+        return Advice("the Backfill is suspended; resume it with:", (resume,))
     if _waits_for_approval(backfill):
         return Advice(
             "look at the result in the branch, then approve or reject it with:",
@@ -74,11 +73,8 @@ def next_step(backfill: Backfill, place: Place, now: datetime) -> Advice | None:
 def removal(backfill: Backfill) -> Condition | None:
     """Progress of the removal of what the Backfill made, as far as the operator has reported it."""
     outcome = find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
-    return (
-        outcome
-        if outcome is not None and outcome.reason in (Reason.REMOVING, Reason.REMOVAL_FAILED)
-        else None
-    )
+    removing = outcome is not None and outcome.reason in (Reason.REMOVING, Reason.REMOVAL_FAILED)
+    return outcome if removing else None
 
 
 def _of_a_removal(backfill: Backfill) -> Advice:
@@ -99,10 +95,8 @@ def _of_a_new_one(backfill: Backfill, now: datetime) -> Advice | None:
 
 
 def _of_a_failure(backfill: Backfill, place: Place) -> Advice:
-    name, outcome = (
-        backfill.metadata.name,
-        find_condition(backfill.status.conditions, ConditionType.SUCCEEDED),
-    )
+    name = backfill.metadata.name
+    outcome = find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
     retry, logs = place.command("retry", name), place.command("logs", name)
     if outcome is not None and (first := remedy(outcome.reason).start_over):
         return Advice(f"{first}:", (place.command("cancel", name),))

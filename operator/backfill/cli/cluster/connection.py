@@ -64,13 +64,8 @@ class Place:
         """
         found = self.look(name)
         if found is None:
-            raise BadInput(
-                Problem(
-                    "",
-                    f'there is no backfill "{name}" in namespace {self.namespace}',
-                    self._advice(name),
-                )
-            )
+            message = f'there is no backfill "{name}" in namespace {self.namespace}'
+            raise BadInput(Problem("", message, self._advice(name)))
         return read(found)
 
     def look(self, name: str) -> Manifest | None:
@@ -145,10 +140,8 @@ def _readable(found: Manifest) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        where, detail = (
-            f"{found['metadata']['namespace']}/{found['metadata']['name']}",
-            error.errors()[0],
-        )
+        where = f"{found['metadata']['namespace']}/{found['metadata']['name']}"
+        detail = error.errors()[0]
         field = ".".join(str(part) for part in detail["loc"])
         raise BackfillError(
             f"{where} cannot be read by version {__version__} of this program ({field}:"

@@ -21,9 +21,9 @@ from backfill.api.decision import (
 from backfill.api.errors import BackfillError, BadInput, ConflictError, Problem
 from backfill.api.manifests.problems import read_json
 from backfill.api.status import DecisionStatus, Verdict
-from backfill.cli.cluster.change_commands import say
 from backfill.cli.cluster.connection import Place
-from backfill.cli.cluster.watch_backfills import patiently
+from backfill.cli.cluster.status_command import patiently
+from backfill.cli.text import say
 from backfill.kube.object_names import CLI_MANAGER, owner_reference
 from backfill.kube.request_errors import AlreadyExists, ClusterError, Denied, Forbidden
 from backfill.kube.resources import DECISION, SELF_REVIEW, Manifest

@@ -3,13 +3,12 @@
 import time
 from collections.abc import Iterator
 
-from rich.console import Console
-
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.api.status import Attempt
 from backfill.cli.cluster.connection import Place
 from backfill.cli.exit_status import SUCCEEDED
+from backfill.cli.text import warn
 from backfill.controller.children.driver_state import driver_state
 from backfill.controller.children.pod_template import container_name
 from backfill.kube.object_names import attempt_labels
@@ -35,22 +34,15 @@ def show_log(
 def _attempt(place: Place, backfill: Backfill, number: int | None) -> Attempt:
     name, attempts = backfill.metadata.name, backfill.status.attempts
     if not attempts:
-        raise BadInput(
-            Problem(
-                "", f"no attempt of {name} has started yet", f"see: {place.command('status', name)}"
-            )
-        )
-    found = (
-        next((attempt for attempt in attempts if attempt.number == number), None)
-        if number
-        else attempts[-1]
-    )
-    if found is None:
+        see = f"see: {place.command('status', name)}"
+        raise BadInput(Problem("", f"no attempt of {name} has started yet", see))
+    found = [each for each in attempts if number in (None, each.number)]
+    if not found:
         known = ", ".join(str(attempt.number) for attempt in attempts)
         raise BadInput(
             Problem("--attempt", f"{name} has no attempt {number}", f"choose one of: {known}")
         )
-    return found
+    return found[-1]
 
 
 def _lines(
@@ -69,9 +61,7 @@ def _lines(
         if not follow or attempt.outcome != "Running":
             raise BackfillError(f"{why}{_what_is_known(attempt)}")
         if why != last:
-            Console(stderr=True).print(
-                f"{why}; waiting for the driver", highlight=False, markup=False, soft_wrap=True
-            )
+            warn(f"{why}; waiting for the driver")
         last = why
         time.sleep(_POLL_SECONDS)
 

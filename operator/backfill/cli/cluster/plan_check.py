@@ -14,7 +14,7 @@ from backfill.api.spec import LIVE
 from backfill.cli.backfill_view import View
 from backfill.cli.cluster.connection import OPERATORS_WORKSPACE, Place, read
 from backfill.cli.exit_status import SUCCEEDED
-from backfill.cli.text import moment, seconds
+from backfill.cli.text import moment, say, seconds
 from backfill.controller.children.child_manifests import child_problems
 from backfill.controller.cluster.production import read_production
 from backfill.kube.object_names import CLI_MANAGER
@@ -73,11 +73,9 @@ def _changes(place: Place, backfill: Backfill) -> list[Problem]:
 def _no_child(place: Place, given: ForCluster, backfill: Backfill) -> list[Problem]:
     """Why the application could not be started."""
     application = given.application or read_production(place.cluster, backfill)
-    return (
-        [application]
-        if isinstance(application, Problem)
-        else child_problems(backfill, application, OPERATORS_WORKSPACE)
-    )
+    if isinstance(application, Problem):
+        return [application]
+    return child_problems(backfill, application, OPERATORS_WORKSPACE)
 
 
 def _document(backfill: Backfill) -> dict[str, object]:
@@ -127,4 +125,4 @@ def _print_plan(backfill: Backfill, place: Place) -> None:
         f"    {place.command('plan', name)}",
     ]
     for line in lines:
-        Console().print(line, highlight=False, markup=False, soft_wrap=True)
+        say(Console(), line)

@@ -17,7 +17,7 @@ from backfill.cli.cluster.connection import Place, read
 from backfill.cli.exit_status import SUCCEEDED, WAITS
 from backfill.cli.plan_page import render_plan
 from backfill.cli.screen import in_words
-from backfill.cli.text import size
+from backfill.cli.text import size, warn
 from backfill.controller.cluster.plan_config_map import KubernetesPlans
 from backfill.controller.decisions.run_estimate import by_earlier_runs
 from backfill.kube.request_errors import Forbidden
@@ -53,9 +53,7 @@ def _summary(place: Place, backfill: Backfill) -> PlanSummary | None:
     try:
         header = KubernetesPlans(place.cluster).header(backfill)
     except Forbidden as error:
-        Console(stderr=True).print(
-            f"only the status can be shown: {error}", highlight=False, markup=False, soft_wrap=True
-        )
+        warn(f"only the status can be shown: {error}")
         return None
     if header is None:
         return None
@@ -75,24 +73,15 @@ def _earlier(place: Place) -> Iterator[Backfill]:
 
 
 def _tell_why_not(backfill: Backfill) -> int:
-    name, planned = (
-        backfill.metadata.name,
-        find_condition(backfill.status.conditions, ConditionType.PLANNED),
-    )
+    name = backfill.metadata.name
+    planned = find_condition(backfill.status.conditions, ConditionType.PLANNED)
     if planned is not None and planned.status == "False":
         raise BadInput(
             Problem("", "\n  ".join((f"{name} cannot be planned:", *planned.message.splitlines())))
         )
-    why = (
-        in_words(planned)
-        if planned
-        else "suspended"
-        if backfill.spec.suspend
-        else "no operator has started to plan it"
-    )
-    Console(stderr=True).print(
-        f"{name} is not planned yet: {why}", highlight=False, markup=False, soft_wrap=True
-    )
+    waits = "suspended" if backfill.spec.suspend else "no operator has started to plan it"
+    why = in_words(planned) if planned else waits
+    warn(f"{name} is not planned yet: {why}")
     return WAITS
 
 

@@ -28,8 +28,9 @@ from backfill.cli.local.plan_command import show_plan
 from backfill.cli.local.target import DEFAULT_NAMESPACE, find, read_file
 from backfill.cli.optional_dependencies import SPARK, TABLES, require
 from backfill.cli.result_json import result_line
-from backfill.cli.run_end import exit_status, print_end, waiting_for
+from backfill.cli.run_end import already_succeeded, exit_status, print_end, waiting_for
 from backfill.cli.status_pages import details, listing
+from backfill.cli.text import say, warn
 from backfill.controller.decisions.finished import expires_at
 from backfill.controller.local.lock import ControllerLock
 from backfill.controller.local.store import LocalStore
@@ -90,7 +91,7 @@ class LocalCommands(Commands, OnThisMachine):
         console.print(details(View(backfill, datetime.now(UTC))))
         if exit_status(backfill) == WAITS and not controller_alive(store.channel):
             waiting = waiting_for(backfill, self._options(store))
-            console.print(f"  {waiting}", highlight=False, soft_wrap=True)
+            say(console, f"  {waiting}")
         return SUCCEEDED
 
     def list_(self, **_: object) -> int:
@@ -181,14 +182,13 @@ class LocalCommands(Commands, OnThisMachine):
         store, stored = self._found(target)
         with ControllerLock(store.channel):
             stored = store.load() or stored
-            decided = already(stored, verdict)
-            if not decided:
-                if why := undecidable(stored, verdict):
-                    fix = f"see: backfill status {store.name}{self._options(store)}"
-                    raise BadInput(Problem("", why, fix))
-                store.decide(_decision(stored, verdict, reason))
-            else:
+            if decided := already(stored, verdict):
                 self._say(decided)
+            elif why := undecidable(stored, verdict):
+                fix = f"see: backfill status {store.name}{self._options(store)}"
+                raise BadInput(Problem("", why, fix))
+            else:
+                store.decide(_decision(stored, verdict, reason))
             if verdict is Verdict.APPROVE:
                 return self._control(store)
             ended = control(store, stored, self._out) or stored
@@ -204,12 +204,7 @@ class LocalCommands(Commands, OnThisMachine):
             self._say(f"{backfill.metadata.name}: {outcome.message}")
         else:
             why = undo.refused if undo is not None and undo.refused else "the run was interrupted"
-            Console(stderr=True).print(
-                f"error: not {'undone' if verdict is Verdict.UNDO else 'rejected'}: {why}",
-                highlight=False,
-                markup=False,
-                soft_wrap=True,
-            )
+            warn(f"error: not {'undone' if verdict is Verdict.UNDO else 'rejected'}: {why}")
         self._print_result(backfill)
         return SUCCEEDED if done else FAILED
 
@@ -265,15 +260,12 @@ class LocalCommands(Commands, OnThisMachine):
         return exit_status(ended)
 
     def _say_finished(self, backfill: Backfill) -> int:
-        self._say(
-            f"{backfill.metadata.name} has already succeeded; there is nothing to do. To run it"
-            " again, cancel it first or give it another name."
-        )
+        self._say(already_succeeded(backfill.metadata.name))
         self._print_result(backfill)
         return SUCCEEDED
 
     def _say(self, text: str) -> None:
-        self._out.print(text, highlight=False, markup=False, soft_wrap=True)
+        say(self._out, text)
 
     def _print_result(self, backfill: Backfill) -> None:
         if self.as_json:
