@@ -11,7 +11,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from backfill.cli.application import CLUSTER, THIS_MACHINE, application
+from backfill.cli.command_lines import CLUSTER, THIS_MACHINE, application
 from backfill.controller.manager.options import parser, variable
 
 PLACES = (("kubectl backfill", CLUSTER), ("backfill", THIS_MACHINE))

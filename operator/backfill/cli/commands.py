@@ -114,7 +114,7 @@ Wait = Annotated[
     typer.Option("--wait/--no-wait", help="Wait until it is done, or refused."),
     Only.ON_A_CLUSTER,
 ]
-Reason = Annotated[
+DecisionReason = Annotated[
     str, typer.Option("--reason", help="Reason for the decision, recorded in the status.")
 ]
 Browse = Annotated[
@@ -212,14 +212,14 @@ class Commands(Protocol):
         """Continue a Backfill that was suspended or interrupted, or that failed."""
 
     @command(json=_NEW_STATE)
-    def approve(self, target: Target, *, reason: Reason = "") -> int:
+    def approve(self, target: Target, *, reason: DecisionReason = "") -> int:
         """Approve a result that is waiting for approval, and publish it.
 
         On a cluster, this requires permission to create BackfillDecisions.
         """
 
     @command(json=_NEW_STATE)
-    def reject(self, target: Target, *, reason: Reason) -> int:
+    def reject(self, target: Target, *, reason: DecisionReason) -> int:
         """Reject a result that is waiting for approval, which ends the Backfill.
 
         The result stays in its branch until the Backfill is removed. On a cluster, this requires
@@ -227,7 +227,7 @@ class Commands(Protocol):
         """
 
     @command(json=_NEW_STATE)
-    def undo(self, target: Target, *, reason: Reason = "", wait: Wait = True) -> int:
+    def undo(self, target: Target, *, reason: DecisionReason = "", wait: Wait = True) -> int:
         """Undo what a Backfill has published, unless others have changed the same rows since.
 
         Exit status 1 means that it was not undone; the message says why. On a cluster, this

@@ -9,7 +9,7 @@ import sys
 import typer
 from typer.main import get_install_completion_arguments
 
-from backfill.cli.application import CLUSTER, application
+from backfill.cli.command_lines import CLUSTER, application
 
 _VARIABLE = "_KUBECTL_BACKFILL_COMPLETE"
 _NO_FILES = 4

@@ -7,7 +7,7 @@ from pathlib import PurePath
 import typer
 
 from backfill.api.errors import BackfillError, BadInput, Problem
-from backfill.cli.application import CLUSTER, THIS_MACHINE, application
+from backfill.cli.command_lines import CLUSTER, THIS_MACHINE, application
 from backfill.cli.exit_status import BAD_INPUT, FAILED
 
 _PLUGINS = {"kubectl-backfill", "kubectl_backfill"}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from backfill.cli.application import CLUSTER, application
+from backfill.cli.command_lines import CLUSTER, application
 from repository import ROOT
 
 DOCUMENTS = [

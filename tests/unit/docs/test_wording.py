@@ -10,7 +10,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from backfill.cli.application import CLUSTER, THIS_MACHINE, application
+from backfill.cli.command_lines import CLUSTER, THIS_MACHINE, application
 from backfill.controller.manager.options import parser
 from backfill.crd.definitions import (
     backfill_definition,

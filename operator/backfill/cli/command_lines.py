@@ -38,8 +38,8 @@ class Output(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """This machine, or a cluster."""
+class CommandLine:
+    """The command line on this machine, or on a cluster."""
 
     help: str
     declared: tuple[type, ...]
@@ -130,7 +130,7 @@ def _on_a_cluster(
     return ClusterCommands(as_json, program, namespace, context, kubeconfig)
 
 
-THIS_MACHINE: Final = Place(
+THIS_MACHINE: Final = CommandLine(
     help=(
         "Run a streaming application again on its history: in order, aligned, exactly"
         f" once.\n\n{_RULE}"
@@ -143,7 +143,7 @@ THIS_MACHINE: Final = Place(
         "only works on a cluster: run kubectl backfill {0}, or add --context",
     ),
 )
-CLUSTER: Final = Place(
+CLUSTER: Final = CommandLine(
     help=(
         f"Inspect and control the Backfills of a cluster.\n\n{_RULE}\n\n"
         "Exit status: 0 succeeded, 1 failed, 2 bad input, 3 waiting for a person. This is the"
@@ -172,7 +172,7 @@ class _Group(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def application(place: Place) -> typer.Typer:
+def application(place: CommandLine) -> typer.Typer:
     """The commands of a place."""
     app = typer.Typer(
         cls=_Group,
@@ -195,7 +195,7 @@ def application(place: Place) -> typer.Typer:
     return app
 
 
-def _command(place: Place, method: Callable[..., int]) -> Callable[..., None]:
+def _command(place: CommandLine, method: Callable[..., int]) -> Callable[..., None]:
     """The method as a function for Typer, which makes its options from the signature."""
 
     _, *declared = inspect.signature(method).parameters.values()
@@ -212,7 +212,7 @@ def _command(place: Place, method: Callable[..., int]) -> Callable[..., None]:
     return _with_parameters(run, [ctx, *own, *_output(method), *place.options])
 
 
-def _has_effect(parameter: Parameter, place: Place) -> bool:
+def _has_effect(parameter: Parameter, place: CommandLine) -> bool:
     marks = getattr(parameter.annotation, "__metadata__", ())
     return all(mark is place.only for mark in marks if isinstance(mark, Only))
 
