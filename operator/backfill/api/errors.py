@@ -145,6 +145,10 @@ class ServerUnavailable(BackfillError):
     """A catalog or store cannot answer now, or has broken the connection."""
 
 
+class NowhereToRun(BackfillError):
+    """Nothing can be started any more, because the namespace is being deleted."""
+
+
 class RunFailed(BackfillError):
     """The application failed more often than the failure policy allows."""
 

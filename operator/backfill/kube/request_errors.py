@@ -24,7 +24,7 @@ import re
 from http import HTTPStatus
 from http.client import responses
 
-from backfill.api.errors import BackfillError, ConflictError
+from backfill.api.errors import BackfillError, ConflictError, NowhereToRun
 from backfill.api.json_text import read_json_text
 from backfill.api.manifests.problems import FORMS
 from backfill.kube.resources import Resource
@@ -71,7 +71,7 @@ class KindMissing(ClusterError):
     """The API server does not know this kind of object."""
 
 
-class NamespaceEnding(ClusterError):
+class NamespaceEnding(ClusterError, NowhereToRun):
     """The namespace is being deleted."""
 
 

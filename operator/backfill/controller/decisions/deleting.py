@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason
+from backfill.api.errors import NowhereToRun
 from backfill.api.quantities import format_duration
 from backfill.controller.decisions.actions import CancelJob, KillDriver, Next, RemoveResource
 from backfill.controller.decisions.attempts import LOOK_SECONDS
@@ -77,7 +78,8 @@ def _discard(observed: Observed, draft: Draft) -> Next:
         return start(observed, draft, job)
     if state.phase == "Done":
         return Next(actions=(RemoveResource(),), at_rest=True)
-    if observed.policy.abandons_removals and _never_planned(observed.backfill):
+    hopeless = _never_planned(observed.backfill) or isinstance(state.error, NowhereToRun)
+    if observed.policy.abandons_removals and hopeless:
         return _let_go(observed, draft, f" ({state.error})")
     draft.condition(_SUCCEEDED, "False", Reason.REMOVAL_FAILED, _failure(observed, state.error))
     if not observed.policy.patient:

@@ -13,6 +13,7 @@ from backfill.api.conditions import Condition, ConditionType, Reason, find_condi
 from backfill.api.errors import (
     BackfillError,
     InvalidPlanInput,
+    NowhereToRun,
     Problem,
     PublishConflict,
     ResultLost,
@@ -863,6 +864,16 @@ def test_after_the_limit_files_of_an_unfinished_export_are_named(
     decision = decide(on_cluster(resource, now=NOW + REMOVAL_LIMIT))
     told = condition(decision, ConditionType.SUCCEEDED).message
     assert ("unfinished files in s3://lake/out" in told) == (exported is None)
+
+
+def test_a_namespace_that_is_being_deleted_does_not_wait_for_a_cleanup_that_cannot_run() -> None:
+    seen = _deleted(planned(), timedelta(seconds=1))
+    error = NowhereToRun("namespace streaming is being terminated")
+    failed = job_state(DiscardJob.of(seen.backfill), "Failed", error=error)
+    decision = decide(replace(seen, job=failed))
+    assert decision.next.actions == (RemoveResource(),)
+    told = condition(decision, ConditionType.SUCCEEDED).message
+    assert told.startswith(f"deleted before cleanup finished ({error}). Possibly left behind: ")
 
 
 def test_a_deletion_under_way_is_looked_at_again_when_its_limit_is_over() -> None:

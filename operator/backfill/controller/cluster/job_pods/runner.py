@@ -278,6 +278,7 @@ class PodJobs:
         try:
             application = application_of(self._cluster, backfill)
             if isinstance(application, Problem):
+                self._require_namespace(backfill, run.job)
                 raise BadInput(application)
             manifest = self._admitted(job_pod(backfill, run.job, application, self._shared.image))
             self._create(JOB_REPORT, self._shared.reports, job_report(backfill, run.job))
@@ -300,6 +301,16 @@ class PodJobs:
         run.note_pod(backfill)
         self._again(self._shared.start_seconds)
         return replace(state, waits_for="its pod", blocked=False)
+
+    def _require_namespace(self, backfill: Backfill, job: Job) -> None:
+        """Checks that the application is not only missing because its namespace is being deleted.
+
+        Raises:
+            NamespaceEnding: it is.
+        """
+        with suppress(AlreadyExists):
+            report = job_report(backfill, job)
+            self._cluster.create(JOB_REPORT, report, manager=CONTROLLER_MANAGER, dry_run=True)
 
     def _admitted(self, pod: Manifest) -> Manifest:
         """The pod as admission accepts it.
