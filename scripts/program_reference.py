@@ -116,7 +116,8 @@ def operator() -> str:
     known = parser({})
     known.formatter_class = partial(HelpFormatter, max_help_position=100, width=10_000)  # type: ignore[assignment]
     for option, text in re.findall(r"^  (--\S+) \S+ +(.*)$", known.format_help(), re.MULTILINE):
-        meaning, _, default = text.removesuffix(")").partition(" (default: ")
+        meaning, has_default, default = text.partition(" (default: ")
+        default = default.removesuffix(")") if has_default else ""
         literal = default and default == known.get_default(
             option.removeprefix("--").replace("-", "_")
         )

@@ -5,6 +5,7 @@ identity.
 import base64
 import gzip
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -382,23 +383,45 @@ def test_a_pod_that_fails_fails_its_job_and_says_why(
 
 
 @pytest.mark.parametrize(
-    ("status", "reason"),
+    ("status", "reason", "blocked"),
     [
-        (waiting("ImagePullBackOff", "no such image"), "ImagePullBackOff: no such image"),
-        (UNSCHEDULABLE, "Unschedulable: 0/3 nodes are available"),
+        (waiting("ImagePullBackOff", "no such image"), "ImagePullBackOff: no such image", True),
+        (UNSCHEDULABLE, "Unschedulable: 0/3 nodes are available", False),
     ],
 )
-def test_a_pod_that_does_not_start_says_why_and_fails_in_the_end(
-    stage: Stage, status: Manifest, reason: str
+def test_a_pod_that_does_not_start_says_why_and_waits_for_a_person_or_a_node(
+    stage: Stage, status: Manifest, reason: str, blocked: bool
 ) -> None:
-    job, patient = stage.job(), stage.runner()
-    stage.kubelet.tell(stage.started(patient, job), status)
-    eventually(lambda: patient.state and reason in patient.state.waits_for, "the reason")
-    hasty = stage.runner(start_seconds=0.1)
-    hasty.start(job)
-    error = str(ended(hasty, job).error)
-    assert "did not start" in error
-    assert reason in error
+    job, runner = stage.job(), stage.runner(start_seconds=0.1)
+    stage.kubelet.tell(stage.started(runner, job), status)
+    eventually(lambda: runner.state and reason in runner.state.waits_for, "the reason")
+    state = runner.state
+    assert state is not None
+    assert (state.phase, state.blocked) == ("Running", blocked)
+    assert ("--job-image" in state.waits_for) == blocked
+
+
+def test_a_pod_on_a_node_that_does_not_start_fails_in_the_end(stage: Stage) -> None:
+    job, runner = stage.job(), stage.runner(start_seconds=0.1)
+    stage.kubelet.tell(stage.started(runner, job), waiting("ContainerCreating", ""))
+    assert "did not start within 0 s: ContainerCreating" in str(ended(runner, job).error)
+
+
+def test_a_pod_that_waits_with_an_earlier_image_of_jobs_is_made_anew(stage: Stage) -> None:
+    job = stage.job()
+    pod = stage.started(stage.runner(), job)
+    stage.kubelet.tell(pod, waiting("ImagePullBackOff", "no such image"))
+    stage.operators.pop().close()
+    operator = stage.operator()
+    operator.pods = replace(operator.pods, image=JobImage("jobs:2"))
+    runner = stage.jobs_of(stage.backfill, operator)
+    runner.start(job)
+
+    def images() -> list[str]:
+        assert runner.state is not None
+        return [each["spec"]["containers"][0]["image"] for each in stage.kubelet.pods()]
+
+    eventually(lambda: images() == ["jobs:2"], "a pod with the new image")
 
 
 def test_a_secret_that_is_missing_is_named_by_what_the_kubelet_warns_of(
@@ -408,19 +431,27 @@ def test_a_secret_that_is_missing_is_named_by_what_the_kubelet_warns_of(
     pod = stage.started(runner, job)
     stage.kubelet.tell(pod, waiting("ContainerCreating", ""))
     warned = 'MountVolume.SetUp failed for volume "lake" : secret "lake-catalog" not found'
-    event = {
-        "metadata": {"name": "warning"},
-        "involvedObject": {
-            "kind": "Pod",
-            "namespace": stage.namespace,
-            "name": pod["metadata"]["name"],
+    involved = {"kind": "Pod", "namespace": stage.namespace, "name": pod["metadata"]["name"]}
+    events: list[Manifest] = [
+        {
+            "metadata": {"name": "of-the-scheduler"},
+            "message": "0/3 nodes are available",
+            "eventTime": "2024-01-01T00:00:00.000000Z",
+            "reportingComponent": "scheduler",
+            "reportingInstance": "one",
+            "action": "Scheduling",
+            "reason": "FailedScheduling",
         },
-        "type": "Warning",
-        "reason": "FailedMount",
-        "message": warned,
-        "lastTimestamp": "2024-01-01T00:00:00Z",
-    }
-    admin.create(f"api/v1/namespaces/{stage.namespace}/events", event).expect()
+        {
+            "metadata": {"name": "of-the-kubelet"},
+            "message": warned,
+            "lastTimestamp": "2024-01-01T00:01:00Z",
+            "reason": "FailedMount",
+        },
+    ]
+    for event in events:
+        event |= {"involvedObject": involved, "type": "Warning"}
+        admin.create(f"api/v1/namespaces/{stage.namespace}/events", event).expect()
     state = eventually(
         lambda: (found := runner.state) and warned in found.waits_for and found, "the warning"
     )

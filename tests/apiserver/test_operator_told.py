@@ -151,6 +151,19 @@ def test_a_namespace_that_is_deleted_does_not_wait_for_its_backfills(
     assert "Possibly left behind: " in operator.log_file.read_text()
 
 
+def test_a_backfill_that_is_deleted_after_its_application_is_cleaned_up(
+    admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    run = PlayedRun(admin, namespace, tmp_path)
+    run.create(suspend=True)
+    assert run.wait_for("Planned", "True") == "PlanReady"
+    assert [path for path in run.workspace.rglob("*") if path.is_file()]
+    admin.delete(f"{SPARK_APPLICATIONS.format(namespace)}/app").expect()
+    admin.delete(run.path).expect()
+    eventually(lambda: admin.get(run.path).status == 404, "it is gone", 60.0)
+    assert [path for path in run.workspace.rglob("*") if path.is_file()] == []
+
+
 def test_the_second_backfill_of_the_same_rows_is_told_of_the_first(
     admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path
 ) -> None:

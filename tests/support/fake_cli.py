@@ -84,8 +84,8 @@ class _ForkedJobs:
     def kill(self) -> None:
         self._process.kill()
 
-    def wait(self) -> int | None:
-        self._process.join()
+    def wait(self, timeout: float | None = None) -> int | None:
+        self._process.join(timeout)
         return self._process.exitcode
 
 

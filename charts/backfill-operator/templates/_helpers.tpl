@@ -82,6 +82,9 @@ capabilities: {drop: [ALL]}
 {{- if and (eq .Values.scope "Namespaces") (not .Values.namespaces) }}
 {{- fail "scope is Namespaces, but namespaces is empty: list at least one, for example with --set namespaces[0].name=streaming" }}
 {{- end }}
+{{- if and (ne .Values.image.repository "localhost/backfill-operator") (eq .Values.jobs.image.repository "localhost/backfill-jobs") }}
+{{- fail "jobs.image.repository is not set: build the image of jobs (operator/Dockerfile, target jobs), push it beside the operator's, and name it there" }}
+{{- end }}
 {{- $names := list }}
 {{- range .Values.namespaces }}
 {{- if has .name $names }}{{ fail (printf "namespaces lists %s twice" .name) }}{{ end }}

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from backfill.api.errors import BadInput, Problem
+
 CATALOGS_VARIABLE: Final = "BACKFILL_CATALOGS"
 """The environment variable with the directory of :func:`mounted_catalogs`."""
 CATALOGS_DIRECTORY: Final = "/etc/backfill/catalogs"
@@ -34,10 +36,19 @@ def mounted_properties(directory: Path, catalog: str) -> dict[str, str]:
     """The properties of a mounted catalog; empty if it is not mounted.
 
     The line break at the end of a file is not part of the property.
+
+    Raises:
+        BadInput: a property is not text.
     """
-    return {
-        file.name: file.read_text().removesuffix("\n") for file in _visible(directory / catalog)
-    }
+    properties = {}
+    for file in _visible(directory / catalog):
+        try:
+            properties[file.name] = file.read_text().removesuffix("\n")
+        except UnicodeDecodeError:
+            message = f"{file.name} in the Secret of catalog {catalog} is not text"
+            fix = "PyIceberg's properties are text in UTF-8; remove it from that Secret"
+            raise BadInput(Problem("spec.catalogs", message, fix)) from None
+    return properties
 
 
 def _part(name: str) -> str:

@@ -104,6 +104,11 @@ Watch = Annotated[
     ),
     Only.ON_A_CLUSTER,
 ]
+WatchList = Annotated[
+    bool,
+    typer.Option("--watch", "-w", help="Keep updating the list until Ctrl-C."),
+    Only.ON_A_CLUSTER,
+]
 Everywhere = Annotated[
     bool,
     typer.Option("--all-namespaces", "-A", help="List the Backfills of all namespaces."),
@@ -111,7 +116,7 @@ Everywhere = Annotated[
 ]
 Wait = Annotated[
     bool,
-    typer.Option("--wait/--no-wait", help="Wait until it is done, or refused."),
+    typer.Option("--wait/--no-wait", help="Wait until it is done."),
     Only.ON_A_CLUSTER,
 ]
 DecisionReason = Annotated[
@@ -193,14 +198,20 @@ class Commands(Protocol):
         """
 
     @command(json=_LINES)
-    def status(self, target: TargetOrAll = None, *, watch: Watch = False) -> int:
+    def status(
+        self,
+        target: TargetOrAll = None,
+        *,
+        everywhere: Everywhere = False,
+        watch: Watch = False,
+    ) -> int:
         """Show the progress of a Backfill, what happened, and what to do next.
 
         Without a name, list all Backfills.
         """
 
     @command(json=_LINES)
-    def list_(self, *, everywhere: Everywhere = False, watch: Watch = False) -> int:
+    def list_(self, *, everywhere: Everywhere = False, watch: WatchList = False) -> int:
         """List Backfills."""
 
     @command(json=_NEW_STATE)

@@ -40,12 +40,16 @@ WAITS = {
     ],
     "a catalog that answers": [timedelta(seconds=open_tables._AWAY_SECONDS)],
     "a catalog that is unavailable while": [timedelta(seconds=table_commits._AWAY_SECONDS)],
-    "a job's pod": [timedelta(seconds=START_SECONDS), timedelta(seconds=LONGEST_SECONDS)],
+    "a job's pod": [
+        pending.UNSCHEDULED_LIMIT,
+        timedelta(seconds=START_SECONDS),
+        timedelta(seconds=LONGEST_SECONDS),
+    ],
     "a missing SparkApplication, before planning": [planning.APPLIED_WITHIN],
     "the removal of what a finished Backfill made": [resting.REMOVAL_PATIENCE],
     "the removal of what a deleted Backfill made": [
         removing.REMOVAL_LIMIT,
-        removing.UNPLANNED_LIMIT,
+        removing.WORKING_LIMIT,
     ],
 }
 

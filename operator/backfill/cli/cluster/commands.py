@@ -77,9 +77,11 @@ class ClusterCommands(Commands, OnACluster):
         show = follow_all if watch else show_all
         return show(self.place(), everywhere=everywhere, as_json=self.as_json)
 
-    def status(self, target: str | None = None, *, watch: bool = False) -> int:
+    def status(
+        self, target: str | None = None, *, everywhere: bool = False, watch: bool = False
+    ) -> int:
         if target is None:
-            return self.list_(watch=watch)
+            return self.list_(everywhere=everywhere, watch=watch)
         show = follow_one if watch else show_one
         return show(*self._located(target), as_json=self.as_json)
 

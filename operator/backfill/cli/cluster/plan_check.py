@@ -121,7 +121,7 @@ def _print_plan(backfill: Backfill, place: Place) -> None:
             if spec.workspace
             else ["  workspace: the operator's default; if it has none, the Backfill is refused"]
         ),
-        "  the operator reads the tables after you apply this; to see its plan then, run:",
+        "  the tables are read after you apply this; to see the plan then, run:",
         f"    {place.command('plan', name)}",
     ]
     for line in lines:

@@ -165,19 +165,23 @@ def application_of(cluster: Cluster, backfill: Backfill) -> Manifest | Problem:
     return kept or read_production(cluster, backfill)
 
 
-def kept_application(cluster: Cluster, backfill: Backfill) -> Manifest | None:
+def kept_application(
+    cluster: Cluster, backfill: Backfill, *, as_tuned: bool = True
+) -> Manifest | None:
     """Production's SparkApplication as it was when an attempt was last made from it, so that
     changes to production do not affect a Backfill in progress. None if none was stored, if it is
     not the one that the status has the digest of, since whoever may edit ConfigMaps need not be
     allowed to choose what runs, or if ``overrides`` or ``retryNonce`` have changed since, which
-    asks for attempts that differ.
+    asks for attempts that differ (``as_tuned``).
 
     Raises:
         ClusterError: a request failed.
     """
     kept = _config_map(cluster, backfill)
     tuning = _tuning(backfill)
-    if kept is None or kept["metadata"].get("annotations", {}).get(_TUNING, tuning) != tuning:
+    if kept is None:
+        return None
+    if as_tuned and kept["metadata"].get("annotations", {}).get(_TUNING, tuning) != tuning:
         return None
     try:
         text = unpacked(_content(kept, APPLICATION_KEY), _MOST_APPLICATION)

@@ -16,6 +16,7 @@ from backfill.controller.decisions.job_retries import (
 )
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
+from backfill.controller.jobs.any_job import ITS_TURN
 from backfill.controller.jobs.kinds.discard import DiscardJob
 from backfill.controller.jobs.kinds.publish import PublishJob
 from backfill.controller.jobs.kinds.undo import UndoJob
@@ -26,10 +27,9 @@ REMOVAL_LIMIT = timedelta(minutes=5)
 that a namespace does not wait for a catalog that no longer exists. The condition Succeeded, and
 with it an Event, names what is left.
 """
-UNPLANNED_LIMIT = timedelta(seconds=15)
-"""The same for a Backfill that was never planned: at most a tag or an unfinished plan is left, and
-what kept it from being planned keeps it from being cleaned up.
-"""
+WORKING_LIMIT = timedelta(hours=1)
+"""The same while its cleanup is at work, or waits for the pods of others."""
+_LIMIT = format_duration(REMOVAL_LIMIT)
 _SUCCEEDED = ConditionType.SUCCEEDED
 
 
@@ -74,10 +74,16 @@ def _discard(observed: Observed, draft: Draft) -> Next:
         and isinstance(state.job, PublishJob | UndoJob)
     ):
         return Next()  # what it commits must be over before branches go
-    if state is None or state.job != job or state.phase == "Running":
+    if state is None or state.job != job:
         return start(observed, draft, job)
+    if state.phase == "Running":
+        stuck = state.blocked and _never_planned(observed.backfill)
+        if stuck and observed.policy.abandons_removals:
+            return _let_go(observed, draft, f", while it waited for {state.waits_for}")
+        return Next()
     if state.phase == "Done":
         return Next(actions=(RemoveResource(),), at_rest=True)
+    # what kept it from being planned keeps it from being cleaned up
     hopeless = _never_planned(observed.backfill) or isinstance(state.error, NowhereToRun)
     if observed.policy.abandons_removals and hopeless:
         return _let_go(observed, draft, f" ({state.error})")
@@ -93,21 +99,12 @@ def _failure(observed: Observed, error: Exception | None) -> str:
     return (
         message
         if not observed.policy.abandons_removals
-        else f"{message}\nRetrying until {_limit(observed.backfill)} after the deletion was"
-        " requested."
+        else f"{message}\nRetrying until {_LIMIT} after the deletion was requested."
     )
 
 
 def _never_planned(backfill: Backfill) -> bool:
     return backfill.status.plan_id is None and not backfill.status.attempts
-
-
-def _limit(backfill: Backfill) -> str:
-    return format_duration(_removal_limit(backfill))
-
-
-def _removal_limit(backfill: Backfill) -> timedelta:
-    return UNPLANNED_LIMIT if _never_planned(backfill) else REMOVAL_LIMIT
 
 
 def _let_go(observed: Observed, draft: Draft, cause: str = "") -> Next:
@@ -125,7 +122,7 @@ def _let_go(observed: Observed, draft: Draft, cause: str = "") -> Next:
     left = ", ".join((*branches, *tags, *exports, f"plans and checkpoints in {status.workspace}"))
     if not cause:
         last = f" ({retry.message})" if retry is not None and retry.job == "discard" else ""
-        cause = f", {_limit(observed.backfill)} after the deletion was requested{last}"
+        cause = f", {_LIMIT} after the deletion was requested{last}"
     message = (
         f"deleted before cleanup finished{cause}."
         f" Possibly left behind: {left}. Remove these by hand."
@@ -141,12 +138,27 @@ def removal_overdue(backfill: Backfill, now: datetime) -> bool:
     It then completes without waiting for anything more.
     """
     asked = backfill.metadata.deletion_timestamp
-    return asked is not None and now >= asked + _removal_limit(backfill)
+    return asked is not None and now >= asked + REMOVAL_LIMIT
 
 
 def _overdue(observed: Observed) -> bool:
     """Whether to complete the deletion although something is left."""
-    return observed.policy.abandons_removals and removal_overdue(observed.backfill, observed.now)
+    if not observed.policy.abandons_removals:
+        return False
+    if _works(observed):
+        return removal_overdue(observed.backfill, observed.now - (WORKING_LIMIT - REMOVAL_LIMIT))
+    return removal_overdue(observed.backfill, observed.now)
+
+
+def _works(observed: Observed) -> bool:
+    """Whether the cleanup is at work, or waits for the pods of other Backfills only."""
+    state = observed.job
+    return (
+        state is not None
+        and isinstance(state.job, DiscardJob)
+        and state.phase == "Running"
+        and state.waits_for in ("", ITS_TURN)
+    )
 
 
 def _within_limit(observed: Observed, following: Next) -> Next:
@@ -154,7 +166,7 @@ def _within_limit(observed: Observed, following: Next) -> Next:
     asked = observed.backfill.metadata.deletion_timestamp
     if not observed.policy.abandons_removals or asked is None or following.at_rest:
         return following
-    limit = _removal_limit(observed.backfill)
+    limit = WORKING_LIMIT if _works(observed) else REMOVAL_LIMIT
     left = max((asked + limit - observed.now).total_seconds(), 0.1)
     requeue = left if following.requeue_seconds is None else min(following.requeue_seconds, left)
     return Next(following.actions, requeue, following.at_rest)

@@ -51,7 +51,7 @@ class Wait:
     """How long it goes unreported, if it may end by itself."""
 
 
-_IMAGE = Wait(
+IMAGE_WAIT = Wait(
     "the image cannot be pulled",
     BROKEN_LIMIT,
     "Correct the image of the SparkApplication or of spec.overrides, or its pull Secret; the next"
@@ -77,12 +77,12 @@ _QUEUED = Wait(
     "Check the queue.",
 )
 _WAITS = {
-    "ErrImagePull": _IMAGE,
-    "ImagePullBackOff": _IMAGE,
-    "InvalidImageName": _IMAGE,
-    "ErrImageNeverPull": _IMAGE,
-    "ImageInspectError": _IMAGE,
-    "RegistryUnavailable": _IMAGE,
+    "ErrImagePull": IMAGE_WAIT,
+    "ImagePullBackOff": IMAGE_WAIT,
+    "InvalidImageName": IMAGE_WAIT,
+    "ErrImageNeverPull": IMAGE_WAIT,
+    "ImageInspectError": IMAGE_WAIT,
+    "RegistryUnavailable": IMAGE_WAIT,
     "CreateContainerConfigError": _CONFIG,
     "CreateContainerError": _CONTAINER,
     "RunContainerError": _CONTAINER,
@@ -106,7 +106,7 @@ _WAITS = {
         " selectors come from the SparkApplication.",
     ),
 }
-_OTHER = Wait(
+STARTING_WAIT = Wait(
     "the pod is starting",
     STARTING_LIMIT,
     "Check the pod's Events with kubectl describe pod.",
@@ -115,7 +115,7 @@ _OTHER = Wait(
 
 def wait_of(reason: str) -> Wait:
     """The wait behind the reason that a backend gives for a pending driver."""
-    return _WAITS.get(reason, _OTHER)
+    return _WAITS.get(reason, STARTING_WAIT)
 
 
 def watch_pending(observed: Observed, draft: Draft, attempt: Attempt) -> Next:

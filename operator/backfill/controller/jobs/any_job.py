@@ -45,6 +45,10 @@ class Used:
     """Peak memory of the process."""
 
 
+ITS_TURN: Final = "its turn"
+"""What a job waits for until the pods of other jobs have ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobState:
     """A job and its state."""

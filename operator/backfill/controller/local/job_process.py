@@ -12,9 +12,12 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from backfill.api.errors import BackfillError
 from backfill.controller.jobs.any_job import Job
 from backfill.controller.jobs.codec import job_of, job_parts, message_of, message_parts
 from backfill.controller.jobs.job_messages import Message
+
+_LAST_SECONDS = 2.0
 
 
 class ProcessDied(Exception):  # noqa: N818 - what became of the process
@@ -75,7 +78,7 @@ class JobProcess:
             return None
         try:
             return message_of(self._job, self._messages.recv())
-        except (EOFError, OSError):
+        except (EOFError, OSError, BackfillError):
             raise self._died() from None
 
     def close(self) -> None:
@@ -85,7 +88,11 @@ class JobProcess:
         self._messages.close()
 
     def _died(self) -> ProcessDied:
-        status = self._process.wait()  # its end of the connection is closed
+        try:
+            status = self._process.wait(_LAST_SECONDS)  # how it ends by itself says more
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
         how = (
             f"killed by signal {-status}, possibly for lack of memory"
             if status < 0

@@ -90,9 +90,9 @@ def _decision(decision: Manifest) -> Manifest:
 
 
 def pod_essence(pod: Manifest) -> Manifest:
-    """Reduces a pod to its state, and the names and memory of its containers."""
+    """Reduces a pod to its state, and the names, images and memory of its containers."""
     containers = [
-        {"name": each["name"], "resources": each.get("resources")}
+        {"name": each["name"], "image": each.get("image"), "resources": each.get("resources")}
         for each in (pod.get("spec") or {}).get("containers") or ()
     ]
     return {

@@ -20,7 +20,6 @@ from backfill.controller.decisions.actions import (
 )
 from backfill.controller.decisions.attempts import QUOTA_RETRY
 from backfill.controller.decisions.decide import decide
-from backfill.controller.decisions.deleting import UNPLANNED_LIMIT
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.pending_driver import UNTAKEN_NOTICE
 from backfill.controller.decisions.policy import CLUSTER
@@ -33,7 +32,7 @@ WRONG_IMAGE = DriverState(
 )
 NO_ROOM = DriverState("Exited", reason="QuotaExceeded", message="exceeded quota: team", since=NOW)
 UNREADABLE = InvalidPlanInput(
-    Problem("spec.catalogs[0].secretRef", "the operator may not read Secret lake", may_pass=True)
+    Problem("spec.sources[0].table", "catalog lake is away", may_pass=True)
 )
 
 
@@ -145,7 +144,9 @@ def test_a_healthy_start_that_a_busy_spark_operator_takes_a_minute_for_alarms_no
 
 
 def test_a_backfill_that_was_never_planned_is_gone_as_soon_as_it_cannot_be_cleaned_up() -> None:
-    """Its Secret is unreadable: a namespace, or a pruning tool, would wait five minutes for it."""
+    """A pruning tool would wait five minutes for a catalog that is away, or a pod that cannot
+    start.
+    """
     resource = backfill(BackfillStatus(workspace="/work"), deleted=True)
     seen = replace(observed(resource), policy=CLUSTER)
     assert decide(seen).next.actions == (StartJob(DiscardJob.of(resource)),)
@@ -153,12 +154,15 @@ def test_a_backfill_that_was_never_planned_is_gone_as_soon_as_it_cannot_be_clean
         replace(seen, job=job_state(DiscardJob.of(resource), "Failed", error=UNREADABLE))
     )
     assert failed.next.actions == (RemoveResource(),)
-    assert "may not read Secret lake" in told(failed, ConditionType.SUCCEEDED)[2]
-    overdue = decide(replace(seen, now=NOW + UNPLANNED_LIMIT))
-    assert overdue.next.actions == (RemoveResource(),)
+    assert "catalog lake is away" in told(failed, ConditionType.SUCCEEDED)[2]
+    starting = job_state(DiscardJob.of(resource), "Running", waits_for="pod a (ContainerCreating)")
+    assert decide(replace(seen, job=starting)).next.actions == ()
+    blocked = decide(replace(seen, job=replace(starting, blocked=True)))
+    assert blocked.next.actions == (RemoveResource(),)
+    assert "while it waited for pod a" in told(blocked, ConditionType.SUCCEEDED)[2]
 
 
-def test_a_permission_that_is_missing_is_waited_for_like_a_secret_that_is_missing() -> None:
+def test_what_may_pass_is_waited_for() -> None:
     resource = backfill()
     job = job_state(plan_job(resource), "Failed", error=UNREADABLE)
     decision = decide(replace(observed(resource, job=job), policy=CLUSTER))

@@ -50,7 +50,11 @@ def main() -> int:
     The exit status is 0 once its end is recorded, whether it succeeded or failed.
     """
     os.environ.setdefault(CATALOGS_VARIABLE, CATALOGS_DIRECTORY)
-    hidden = redactor(mounted_catalogs(Path(os.environ[CATALOGS_VARIABLE])), os.environ)
+    try:
+        catalogs = mounted_catalogs(Path(os.environ[CATALOGS_VARIABLE]))
+    except BackfillError:
+        catalogs = {}  # the job reports it
+    hidden = redactor(catalogs, os.environ)
     with redirect_stderr(RedactedText(sys.stderr, hidden)):
         return _main(hidden)
 

@@ -23,6 +23,7 @@ from backfill.controller.children.injection import LAUNCHER_VOLUME
 from backfill.controller.children.manifest_merge import items, part
 from backfill.controller.children.pod_template import spark_container
 from backfill.controller.cluster.job_pods.admission import confined
+from backfill.controller.cluster.job_pods.driver_properties import add_properties, credentials_of
 from backfill.controller.cluster.job_pods.packed_jobs import encode_job, job_identity
 from backfill.controller.jobs.any_job import Job, job_kind
 from backfill.kube.cache import identity
@@ -57,7 +58,6 @@ _OF_THE_DRIVER = (
 """Fields of the driver's container that belong to its image or its program."""
 _ACCOUNT = "spark.kubernetes.authenticate.driver.serviceAccountName"
 _PULL_SECRETS = "spark.kubernetes.container.image.pullSecrets"
-_VARIABLES = "spark.kubernetes.driverEnv."
 _CPU_REQUEST = "250m"
 _CPU_LIMIT = "2"
 
@@ -173,6 +173,7 @@ def job_pod(backfill: Backfill, job: Job, production: Manifest, image: JobImage)
     metadata["annotations"] = (given.get("annotations") or {}) | (
         part(application, "driver").get("annotations") or {}
     )
+    add_properties(application.get("sparkConf") or {}, metadata, spec, container)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -245,14 +246,10 @@ def _identify(spec: Manifest, container: Manifest, application: Manifest) -> Non
         items(container, "volumeMounts").append(
             {"name": f"{secret['name']}-volume", "mountPath": secret["path"]}
         )
-    variables = {
-        key.removeprefix(_VARIABLES): value
-        for key, value in conf.items()
-        if key.startswith(_VARIABLES)
-    }
-    variables |= driver.get("envVars") or {}
+        if (variable := credentials_of(secret)) is not None:
+            items(container, "env").append(variable)
     items(container, "env").extend(
-        {"name": name, "value": value} for name, value in variables.items()
+        {"name": name, "value": value} for name, value in (driver.get("envVars") or {}).items()
     )
     for name, reference in (driver.get("envSecretKeyRefs") or {}).items():
         items(container, "env").append({"name": name, "valueFrom": {"secretKeyRef": reference}})

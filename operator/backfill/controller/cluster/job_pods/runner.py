@@ -10,6 +10,8 @@ watched.
 
 import base64
 import logging
+import math
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,10 +37,15 @@ from backfill.controller.cluster.job_pods.pod_manifests import (
     progress_of,
     result_of,
 )
-from backfill.controller.cluster.plan_config_map import application_of
-from backfill.controller.decisions.pending_driver import wait_of
+from backfill.controller.cluster.plan_config_map import application_of, kept_application
+from backfill.controller.decisions.pending_driver import (
+    IMAGE_WAIT,
+    STARTING_WAIT,
+    Wait,
+    wait_of,
+)
 from backfill.controller.driver import DriverState
-from backfill.controller.jobs.any_job import Job, JobState, JobUsage, job_kind
+from backfill.controller.jobs.any_job import ITS_TURN, Job, JobState, JobUsage, job_kind
 from backfill.controller.jobs.job_messages import LOG_LINES, failed, log_text, with_message
 from backfill.controller.jobs.kinds.discard import DiscardJob
 from backfill.kube.cache import Cache, uid_of
@@ -56,7 +63,7 @@ from backfill.kube.resources import CONFIG_MAP, EVENT, JOB_REPORT, POD, Manifest
 
 _LOG = logging.getLogger(__name__)
 START_SECONDS: Final = 300.0
-"""Seconds that a pod may wait for a node and its image."""
+"""Seconds that a pod on a node may take to start."""
 _AGAIN_SECONDS = 2.0
 """Seconds between two attempts at a request that the API server does not answer."""
 _LOOK_SECONDS = 60.0
@@ -66,9 +73,14 @@ or one that cannot be deleted.
 _WARNING_SECONDS = 10.0
 """Seconds between two looks at the Events of a pod that does not start."""
 _MOST_WARNING = 600
-_MISSING = "not found"
+_SECONDS_CHARACTERS = len("2024-01-01T00:00:00")
+_MISSING = re.compile(r"(?i)(secret|configmap) \S+ not found")
 """Part of the kubelet's message for a Secret or a ConfigMap that does not exist."""
 _FIX_MISSING = "; create what is missing, and the pod starts by itself"
+_FIX_IMAGE = (
+    "; the operator's --job-image names it, and the SparkApplication or its service account the"
+    " pull Secrets"
+)
 _OUT_OF_MEMORY = "OOMKilled"
 _DISK = "ephemeral local storage usage exceeds"
 """Part of the kubelet's message for a pod that was
@@ -248,11 +260,12 @@ class PodJobs:
         if not run.made:
             run.note_pod(backfill)
         seen = driver_state(None, pod)
-        if seen.phase == "Pending" and run.generation != backfill.metadata.generation:
-            run.made = False  # the change of the spec may allow it to start
+        changed = run.generation != backfill.metadata.generation
+        if seen.phase == "Pending" and (changed or not self._has_image(pod)):
+            run.made = False  # what has changed may allow it to start
             self._remove(POD, self._shared.pods, pod)
             self._again(0)
-            return replace(state, waits_for="a new pod, because the spec has changed")
+            return replace(state, waits_for="a new pod, because the spec or its image has changed")
         return self._judged(run, run.pod, state, seen, backfill)
 
     def _made(self, run: _Run, pod: Key, state: JobState, backfill: Backfill) -> JobState:
@@ -274,12 +287,16 @@ class PodJobs:
             return self._waiting_for_end(earlier, state)
         if not self._shared.places.take(pod, lambda: self._again(0)):
             self._again(_LOOK_SECONDS)
-            return replace(state, waits_for="its turn")
+            return replace(state, waits_for=ITS_TURN)
         try:
             application = application_of(self._cluster, backfill)
             if isinstance(application, Problem):
                 self._require_namespace(backfill, run.job)
-                raise BadInput(application)
+                # it may be deleted with its Backfill, or before
+                kept = kept_application(self._cluster, backfill, as_tuned=False)
+                if kept is None:
+                    raise BadInput(application)
+                application = kept
             manifest = self._admitted(job_pod(backfill, run.job, application, self._shared.image))
             self._create(JOB_REPORT, self._shared.reports, job_report(backfill, run.job))
             with suppress(AlreadyExists):
@@ -360,27 +377,35 @@ class PodJobs:
         if seen.phase == "Pending":
             warning = "" if seen.message else self._warning(pod)
             cause = ": ".join(text for text in (seen.reason, seen.message or warning) if text)
-            left = run.since + self._shared.start_seconds - time.monotonic()
-            if left <= 0:
-                raise BackfillError(
-                    f"pod {pod[1]} did not start within {self._shared.start_seconds:.0f} s: {cause}"
-                )
-            self._again(min(left, _WARNING_SECONDS))
-            missing = _MISSING in warning
-            return replace(
-                state,
-                waits_for=f"pod {pod[1]} ({cause}){_FIX_MISSING if missing else ''}",
-                blocked=missing or wait_of(seen.reason).needs_person,
-            )
+            wait, missing = wait_of(seen.reason), _MISSING.search(warning) is not None
+            blocked = missing or wait.needs_person
+            limit = self._start_limit(wait)
+            left = run.since + limit - time.monotonic()
+            if left <= 0 and not blocked:
+                raise BackfillError(f"pod {pod[1]} did not start within {limit:.0f} s: {cause}")
+            self._again(_WARNING_SECONDS if blocked else min(left, _WARNING_SECONDS))
+            fix = _FIX_MISSING if missing else _FIX_IMAGE if wait is IMAGE_WAIT else ""
+            return replace(state, waits_for=f"pod {pod[1]} ({cause}){fix}", blocked=blocked)
         progress = decode_progress(progress_of(self._shared.reports.get(*pod)))
         return replace(state, waits_for="", blocked=False, progress=progress or state.progress)
+
+    def _start_limit(self, wait: Wait) -> float:
+        """Seconds that a pod may take to start, without a person who has to do something."""
+        if wait is STARTING_WAIT:
+            return self._shared.start_seconds
+        return wait.limit.total_seconds() if wait.limit is not None else math.inf
+
+    def _has_image(self, pod: Manifest) -> bool:
+        """Whether a pod has the present image of jobs."""
+        containers = pod["spec"]["containers"]
+        return any(each.get("image") == self._shared.image.name for each in containers)
 
     def _warning(self, pod: Key) -> str:
         """What its kubelet last warned of: of a missing Secret only an Event says so."""
         fields = f"involvedObject.kind=Pod,involvedObject.name={pod[1]},type=Warning"
         with suppress(ClusterError):
             events = self._cluster.list(EVENT, pod[0], fields=fields).items
-            latest = max(events, key=lambda event: str(event.get("lastTimestamp")), default={})
+            latest = max(events, key=_last_time, default={})
             return str(latest.get("message", ""))[:_MOST_WARNING]
         return ""
 
@@ -483,6 +508,12 @@ class PodJobs:
                 "/".join(key),
                 error,
             )
+
+
+def _last_time(event: Manifest) -> str:
+    """When an Event was last seen. New ones, such as the scheduler's, have another field."""
+    seen = event.get("lastTimestamp") or event.get("eventTime")
+    return str(seen or event["metadata"]["creationTimestamp"])[:_SECONDS_CHARACTERS]
 
 
 def _why(job: Job, pod: Key, seen: DriverState, backfill: Backfill) -> BackfillError:

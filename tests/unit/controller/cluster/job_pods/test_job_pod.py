@@ -1,5 +1,6 @@
 """The pod of a job, made of the driver that the application would have."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -121,6 +122,49 @@ def test_it_stands_where_production_stands() -> None:
     assert spec["imagePullSecrets"] == [{"name": "registry"}]
     assert {"name": "gcp-volume", "secret": {"secretName": "gcp"}} in spec["volumes"]
     assert {"name": "LEGACY", "value": "1"} in spec["containers"][0]["env"]
+
+
+_PROPERTIES = {
+    "spark.kubernetes.driver.secrets.keys": "/etc/keys",
+    "spark.kubernetes.driver.secretKeyRef.AWS_ACCESS_KEY_ID": "s3:id",
+    "spark.kubernetes.driverEnv.AWS_REGION": "eu-west-1",
+    "spark.kubernetes.driver.volumes.persistentVolumeClaim.lake.mount.path": "/lake",
+    "spark.kubernetes.driver.volumes.persistentVolumeClaim.lake.mount.readOnly": "true",
+    "spark.kubernetes.driver.volumes.persistentVolumeClaim.lake.options.claimName": "lake-claim",
+    "spark.kubernetes.driver.volumes.emptyDir.scratch.options.sizeLimit": "1Gi",
+    "spark.kubernetes.driver.label.azure.workload.identity/use": "true",
+    "spark.kubernetes.driver.annotation.iam": "lake-reader",
+    "spark.kubernetes.node.selector.kubernetes.io/arch": "arm64",
+    "spark.kubernetes.executor.secrets.others": "/etc/others",
+}
+
+
+@BASES
+def test_it_has_what_spark_would_make_of_the_drivers_properties(base: Manifest) -> None:
+    given = copy.deepcopy(base)
+    given["spec"].setdefault("sparkConf", {}).update(_PROPERTIES)
+    pod = made(given)
+    spec, container = pod["spec"], pod["spec"]["containers"][0]
+    volumes = {each["name"]: each for each in spec["volumes"]}
+    mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
+    assert volumes[mounts["/etc/keys"]["name"]]["secret"] == {"secretName": "keys"}
+    assert volumes["lake"]["persistentVolumeClaim"] == {"claimName": "lake-claim"}
+    assert mounts["/lake"] == {"name": "lake", "mountPath": "/lake", "readOnly": True}
+    assert "scratch" not in volumes, "it is mounted nowhere"
+    assert "/etc/others" not in mounts
+    reference = {"secretKeyRef": {"name": "s3", "key": "id"}}
+    assert {"name": "AWS_ACCESS_KEY_ID", "valueFrom": reference} in container["env"]
+    assert {"name": "AWS_REGION", "value": "eu-west-1"} in container["env"]
+    assert pod["metadata"]["labels"]["azure.workload.identity/use"] == "true"
+    assert pod["metadata"]["annotations"]["iam"] == "lake-reader"
+    assert spec["nodeSelector"]["kubernetes.io/arch"] == "arm64"
+
+
+def test_a_library_finds_the_file_of_googles_credentials() -> None:
+    given = copy.deepcopy(KUBEFLOW)
+    given["spec"]["driver"]["secrets"][0]["secretType"] = "GCPServiceAccount"
+    variable = {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/mnt/gcp/key.json"}
+    assert variable in made(given)["spec"]["containers"][0]["env"]
 
 
 def test_the_same_job_has_the_same_name_and_another_one_another() -> None:

@@ -68,7 +68,9 @@ def test_only_the_pod_of_the_last_job_is_deleted_without_a_grace_period(
     report = job_report(BACKFILL, job)
     report["metadata"] |= metadata | {"uid": "report-1"}
     objects, pods, reports = _Objects(report), Cache(labelled_key), Cache(labelled_key)
-    pods.put({"metadata": metadata | {"uid": "pod-1"}, "status": {"phase": "Running"}})
+    spec = {"containers": [{"name": "spark-kubernetes-driver", "image": "jobs:1"}]}
+    pod = {"metadata": metadata | {"uid": "pod-1"}, "spec": spec, "status": {"phase": "Running"}}
+    pods.put(pod)
     reports.put(report)
     places = PodPlaces(pods, 1, Cache(own_key), lambda: 1)
     shared = JobPods(cast(Cluster, objects), pods, reports, places, JobImage("jobs:1"))
