@@ -58,7 +58,9 @@ def _without_driver(observed: Observed, draft: Draft) -> Next | None:
         Reason.REMOVING,
         "stopping the driver, then removing everything except published results",
     )
-    return Next(actions=(KillDriver(attempt.number),), requeue_seconds=LOOK_SECONDS)
+    # what an earlier cleanup has removed may be there again
+    actions = (CancelJob(), KillDriver(attempt.number))
+    return Next(actions=actions, requeue_seconds=LOOK_SECONDS)
 
 
 def _discard(observed: Observed, draft: Draft) -> Next:

@@ -1,16 +1,18 @@
 """The child process that runs the jobs of a local run, one after the other, and the controller's
 end of it.
 
-The two exchange what :mod:`~backfill.controller.jobs.codec` makes of jobs and messages. The process
-ends when the controller does.
+The two exchange as JSON what :mod:`~backfill.controller.jobs.codec` makes of jobs and messages. The
+process ends when the controller does.
 """
 
+import json
 import os
 import subprocess
 import sys
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from backfill.api.errors import BackfillError
 from backfill.controller.jobs.any_job import Job
@@ -64,7 +66,7 @@ class JobProcess:
         """
         self._job = job
         try:
-            self._messages.send(job_parts(job))
+            _send(self._messages, job_parts(job))
         except OSError:
             raise self._died() from None
 
@@ -77,7 +79,7 @@ class JobProcess:
         if self._job is None or not self._messages.poll():
             return None
         try:
-            return message_of(self._job, self._messages.recv())
+            return message_of(self._job, _receive(self._messages))
         except (EOFError, OSError, BackfillError):
             raise self._died() from None
 
@@ -101,6 +103,14 @@ class JobProcess:
         return ProcessDied(f"the process of the job ended unexpectedly ({how})")
 
 
+def _send(connection: Connection, parts: dict[str, Any]) -> None:
+    connection.send_bytes(json.dumps(parts).encode())
+
+
+def _receive(connection: Connection) -> Any:
+    return json.loads(connection.recv_bytes())
+
+
 def serve(connection: Connection) -> None:
     """Runs jobs until the controller ends."""
     from backfill.controller.jobs.run_job import run_job
@@ -109,10 +119,10 @@ def serve(connection: Connection) -> None:
     bound_answers()
     while True:
         try:
-            job = job_of(connection.recv())
+            job = job_of(_receive(connection))
 
             def tell(message: Message, job: Job = job) -> None:
-                connection.send(message_parts(job, message))
+                _send(connection, message_parts(job, message))
 
             tell(run_job(job, lambda progress: tell(Message("Progress", progress=progress))))
         except (EOFError, OSError):

@@ -113,7 +113,7 @@ class SmallWorld:
             if self.removed or not self.turn():
                 return
         assert all(
-            isinstance(action, KillDriver | StartDriver | WriteAssignment)
+            isinstance(action, CancelJob | KillDriver | StartDriver | WriteAssignment)
             for action in self._wanted()
         ), self._wanted()
         assert decide(self.observe()).status == self.status, (

@@ -754,7 +754,7 @@ def test_a_driver_left_at_work_by_a_failed_backfill_is_killed() -> None:
 
 
 def test_deletion_kills_the_driver_first() -> None:
-    assert decide(running(resource={"deleted": True})).next.actions == (KillDriver(1),)
+    assert decide(running(resource={"deleted": True})).next.actions == (CancelJob(), KillDriver(1))
 
 
 def test_deletion_then_discards_what_was_made() -> None:

@@ -7,7 +7,7 @@ from small_world import SmallWorld
 
 from backfill.api.conditions import ConditionType, find_condition
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem
-from backfill.controller.decisions.deleting import REMOVAL_LIMIT
+from backfill.controller.decisions.deleting import WORKING_LIMIT
 from backfill.controller.driver import DriverState
 from situations import STEPS
 
@@ -163,7 +163,7 @@ class AnyOrder(RuleBasedStateMachine):
     def a_deleted_backfill_is_let_go_of_in_time(self) -> None:
         world = self.world
         asked_long_ago = (
-            world.deleted_at is not None and world.deleted_at + REMOVAL_LIMIT <= world.now
+            world.deleted_at is not None and world.deleted_at + WORKING_LIMIT <= world.now
         )
         assert world.removed or not asked_long_ago
 

@@ -30,7 +30,7 @@ from backfill.controller.decisions.actions import (
 )
 from backfill.controller.decisions.attempts import END_LIMIT
 from backfill.controller.decisions.decide import decide
-from backfill.controller.decisions.deleting import REMOVAL_LIMIT
+from backfill.controller.decisions.deleting import REMOVAL_LIMIT, WORKING_LIMIT
 from backfill.controller.decisions.finished import REMOVAL_PATIENCE
 from backfill.controller.decisions.job_retries import PATIENCE
 from backfill.controller.decisions.observed import Observed
@@ -810,7 +810,7 @@ def test_a_pending_driver_is_killed_before_what_it_would_read_is_removed() -> No
     seen = _deleted(
         planned(attempts=(attempt(child="january-a1"),)), driver=pending("Unschedulable")
     )
-    assert decide(seen).next.actions == (KillDriver(1),)
+    assert decide(seen).next.actions == (CancelJob(), KillDriver(1))
 
 
 def test_a_removal_that_fails_is_tried_again_until_the_limit_and_looked_at_then() -> None:
@@ -879,7 +879,7 @@ def test_a_namespace_that_is_being_deleted_does_not_wait_for_a_cleanup_that_cann
 def test_a_deletion_under_way_is_looked_at_again_when_its_limit_is_over() -> None:
     seen = _deleted(planned(), timedelta(minutes=1))
     running = decide(replace(seen, job=job_state(DiscardJob.of(seen.backfill), "Running")))
-    assert running.next.requeue_seconds == (REMOVAL_LIMIT - timedelta(minutes=1)).total_seconds()
+    assert running.next.requeue_seconds == (WORKING_LIMIT - timedelta(minutes=1)).total_seconds()
 
 
 def test_a_deletion_tells_what_keeps_it_waiting() -> None:

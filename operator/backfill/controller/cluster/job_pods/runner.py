@@ -194,11 +194,13 @@ class PodJobs:
         self._again(0)
 
     def cancel(self) -> None:
-        """Abandons the job in progress, forgets the last one, and deletes its objects."""
-        run = self._run
+        """Abandons the job in progress, forgets the last one, and deletes the objects of both, also
+        those that another operator has left.
+        """
         self.close()
-        if run is not None and run.pod is not None:
-            self._remove_all(run.pod)
+        backfill = self._find()
+        if backfill is not None:
+            self._remove_others((backfill.metadata.namespace, ""), backfill)
 
     def close(self) -> None:
         """Stops watching. Objects in the cluster are deleted together with the Backfill."""
@@ -242,11 +244,9 @@ class PodJobs:
             run.pod = backfill.metadata.namespace, job_name(backfill, run.job)
         report, pod = self._shared.reports.get(*run.pod), self._shared.pods.get(*run.pod)
         if result_of(report) and (end := self._end(run.pod, state)) is not None:
-            # since a removal that another operator saw, a driver may have written something
-            done_again = end.phase == "Failed" or isinstance(run.job, DiscardJob)
             return (
                 self._begun_anew(run.pod, end)
-                if done_again and not run.made
+                if end.phase == "Failed" and not run.made
                 else self._closed(run.pod, end)
             )
         if pod is None and not run.made:
@@ -356,7 +356,9 @@ class PodJobs:
         return replace(state, waits_for=end_in_words(pod, datetime.now(UTC)))
 
     def _begun_anew(self, pod: Key, end: JobState) -> JobState:
-        """Forgets an end from before the job was started this time, so that the job runs again."""
+        """Discards a failure from before the job was started this time,
+        so that the job runs again.
+        """
         self._remove_all(pod)
         if self._shared.reports.get(*pod) is not None:
             return self._closed(pod, end)
