@@ -18,6 +18,7 @@ from helm_chart import (
     helm,
     one,
     operator_arguments,
+    refusal,
     rendered,
     template,
 )
@@ -263,9 +264,14 @@ def test_the_policies_are_those_of_the_plain_manifests() -> None:
     ],
 )
 def test_images_are_named_as_they_are_given(image: Values, reference: str) -> None:
-    assert container(rendered({"image": image}))["image"] == reference.format("operator")
-    settings = parse(operator_arguments(rendered({"jobs": {"image": image}})), ENVIRONMENT)
+    manifests = rendered({"image": image, "jobs": {"image": image}})
+    assert container(manifests)["image"] == reference.format("operator")
+    settings = parse(operator_arguments(manifests), ENVIRONMENT)
     assert settings.job_image == reference.format("jobs")
+
+
+def test_an_image_of_jobs_that_is_forgotten_is_said_before_anything_is_installed() -> None:
+    assert "jobs.image.repository is not set" in refusal({"image": {"repository": "r.example/b"}})
 
 
 def test_no_secret_is_made_and_no_value_takes_a_credential() -> None:
