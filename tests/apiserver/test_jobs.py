@@ -226,6 +226,19 @@ def test_a_pod_that_ends_without_a_word_is_counted_among_the_failed(stage: Stage
     assert (usage.outcome, usage.peak_bytes) == ("Failed", None)
 
 
+def test_a_secret_that_is_not_text_is_named_and_nothing_is_done(stage: Stage, admin: Rest) -> None:
+    secret = {
+        "metadata": {"name": "lake-catalog"},
+        "data": {"keystore": base64.b64encode(b"\xff\xfe").decode()},
+    }
+    admin.create(f"api/v1/namespaces/{stage.namespace}/secrets", secret).expect()
+    job, runner = stage.job(), stage.runner()
+    done = stage.kubelet.run(stage.started(runner, job))
+    assert done.returncode == 0, done.stderr
+    error = str(ended(runner, job).error)
+    assert "keystore in the Secret of catalog lake is not text" in error
+
+
 def test_bad_input_and_its_problems_come_back_from_a_pod(stage: Stage) -> None:
     source = stage.backfill.spec.sources[0].model_copy(update={"table": "lake.raw.click"})
     job, runner = stage.job(sources=(source,)), stage.with_secret().runner()

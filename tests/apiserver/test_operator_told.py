@@ -136,32 +136,35 @@ def test_a_production_application_that_is_gone_costs_no_attempt_and_the_next_one
     assert child["spec"]["driver"]["memory"] == "2g"
 
 
-def test_a_namespace_that_is_deleted_does_not_wait_for_its_backfills(
-    admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path
-) -> None:
+@pytest.fixture
+def planned(admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path) -> PlayedRun:
+    """A Backfill that has a plan and has not begun."""
     run = PlayedRun(admin, namespace, tmp_path)
     run.create(suspend=True)
     assert run.wait_for("Planned", "True") == "PlanReady"
+    return run
+
+
+def test_a_namespace_that_is_deleted_does_not_wait_for_its_backfills(
+    admin: Rest, namespace: str, operator: OperatorProcess, planned: PlayedRun
+) -> None:
     admin.delete(f"api/v1/namespaces/{namespace}").expect()
     # as its deletion goes on, in any order
     admin.delete(f"api/v1/namespaces/{namespace}/configmaps/january-plan").expect()
     admin.delete(f"{SPARK_APPLICATIONS.format(namespace)}/app").expect()
-    admin.delete(run.path).expect()
-    eventually(lambda: admin.get(run.path).status == 404, "it is gone", 60.0)
+    admin.delete(planned.path).expect()
+    eventually(lambda: admin.get(planned.path).status == 404, "it is gone", 60.0)
     assert "Possibly left behind: " in operator.log_file.read_text()
 
 
 def test_a_backfill_that_is_deleted_after_its_application_is_cleaned_up(
-    admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path
+    admin: Rest, namespace: str, planned: PlayedRun
 ) -> None:
-    run = PlayedRun(admin, namespace, tmp_path)
-    run.create(suspend=True)
-    assert run.wait_for("Planned", "True") == "PlanReady"
-    assert [path for path in run.workspace.rglob("*") if path.is_file()]
+    assert [path for path in planned.workspace.rglob("*") if path.is_file()]
     admin.delete(f"{SPARK_APPLICATIONS.format(namespace)}/app").expect()
-    admin.delete(run.path).expect()
-    eventually(lambda: admin.get(run.path).status == 404, "it is gone", 60.0)
-    assert [path for path in run.workspace.rglob("*") if path.is_file()] == []
+    admin.delete(planned.path).expect()
+    eventually(lambda: admin.get(planned.path).status == 404, "it is gone", 60.0)
+    assert [path for path in planned.workspace.rglob("*") if path.is_file()] == []
 
 
 def test_the_second_backfill_of_the_same_rows_is_told_of_the_first(

@@ -134,33 +134,32 @@ def _let_go(observed: Observed, draft: Draft, cause: str = "") -> Next:
     return Next(actions=(RemoveResource(),), at_rest=True)
 
 
-def removal_overdue(backfill: Backfill, now: datetime) -> bool:
+def removal_overdue(backfill: Backfill, now: datetime, limit: timedelta = REMOVAL_LIMIT) -> bool:
     """Whether the time limit of the deletion has passed.
 
     It then completes without waiting for anything more.
     """
     asked = backfill.metadata.deletion_timestamp
-    return asked is not None and now >= asked + REMOVAL_LIMIT
+    return asked is not None and now >= asked + limit
 
 
 def _overdue(observed: Observed) -> bool:
     """Whether to complete the deletion although something is left."""
-    if not observed.policy.abandons_removals:
-        return False
-    if _works(observed):
-        return removal_overdue(observed.backfill, observed.now - (WORKING_LIMIT - REMOVAL_LIMIT))
-    return removal_overdue(observed.backfill, observed.now)
+    return observed.policy.abandons_removals and removal_overdue(
+        observed.backfill, observed.now, _limit(observed)
+    )
 
 
-def _works(observed: Observed) -> bool:
-    """Whether the cleanup is at work, or waits for the pods of other Backfills only."""
+def _limit(observed: Observed) -> timedelta:
+    """The longer one while the cleanup works, or waits for the pods of other Backfills only."""
     state = observed.job
-    return (
+    works = (
         state is not None
         and isinstance(state.job, DiscardJob)
         and state.phase == "Running"
         and state.waits_for in ("", ITS_TURN)
     )
+    return WORKING_LIMIT if works else REMOVAL_LIMIT
 
 
 def _within_limit(observed: Observed, following: Next) -> Next:
@@ -168,7 +167,6 @@ def _within_limit(observed: Observed, following: Next) -> Next:
     asked = observed.backfill.metadata.deletion_timestamp
     if not observed.policy.abandons_removals or asked is None or following.at_rest:
         return following
-    limit = WORKING_LIMIT if _works(observed) else REMOVAL_LIMIT
-    left = max((asked + limit - observed.now).total_seconds(), 0.1)
+    left = max((asked + _limit(observed) - observed.now).total_seconds(), 0.1)
     requeue = left if following.requeue_seconds is None else min(following.requeue_seconds, left)
     return Next(following.actions, requeue, following.at_rest)

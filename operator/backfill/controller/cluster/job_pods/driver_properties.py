@@ -41,10 +41,15 @@ def add_properties(
         pod["nodeSelector"] = selector | (pod.get("nodeSelector") or {})
     items(container, "env").extend(_variables(conf))
     for name, path in _below(conf, f"{_DRIVER}secrets.").items():
-        secret = {"name": f"{name}-volume", "secret": {"secretName": name}}
-        _mount(pod, container, secret, {"mountPath": path})
+        mount_secret(pod, container, name, path)
     for volume, mount in _volumes(_below(conf, f"{_DRIVER}volumes.")):
         _mount(pod, container, volume, mount)
+
+
+def mount_secret(pod: Manifest, container: Manifest, name: str, path: str) -> None:
+    """Mounts a Secret as Spark does."""
+    volume = {"name": f"{name}-volume", "secret": {"secretName": name}}
+    _mount(pod, container, volume, {"mountPath": path})
 
 
 def _below(conf: Mapping[str, str], prefix: str) -> dict[str, str]:
@@ -85,13 +90,3 @@ def _mount(pod: Manifest, container: Manifest, volume: Manifest, mount: Manifest
 def _add(to: Manifest, field: str, more: Manifest, key: str) -> None:
     if more[key] not in [known[key] for known in items(to, field)]:
         items(to, field).append(more)
-
-
-def credentials_of(secret: Manifest) -> Manifest | None:
-    """The variable by which a library finds the file of a Secret of Kubeflow's kinds; None for
-    others.
-    """
-    if secret.get("secretType") == "GCPServiceAccount":
-        path = f"{secret['path'].rstrip('/')}/key.json"
-        return {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": path}
-    return None

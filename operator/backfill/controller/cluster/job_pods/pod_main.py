@@ -50,16 +50,21 @@ def main() -> int:
     The exit status is 0 once its end is recorded, whether it succeeded or failed.
     """
     os.environ.setdefault(CATALOGS_VARIABLE, CATALOGS_DIRECTORY)
+    catalogs: dict[str, dict[str, str]] = {}
+    unreadable: BackfillError | None = None
     try:
         catalogs = mounted_catalogs(Path(os.environ[CATALOGS_VARIABLE]))
-    except BackfillError:
-        catalogs = {}  # the job reports it
+    except BackfillError as error:
+        unreadable = error
     hidden = redactor(catalogs, os.environ)
     with redirect_stderr(RedactedText(sys.stderr, hidden)):
-        return _main(hidden)
+        return _main(hidden, unreadable)
 
 
-def _main(hidden: Redactor) -> int:
+def _main(hidden: Redactor, unreadable: BackfillError | None) -> int:
+    """Reports the job's end. None is done if a Secret is ``unreadable``: the others could not be
+    kept out of its messages.
+    """
     began = time.monotonic()
     bound_answers()
     try:
@@ -72,7 +77,7 @@ def _main(hidden: Redactor) -> int:
             else Cluster.from_kubeconfig()
         )
         desk = _Desk(cluster, os.environ[JOB_VARIABLE])
-        end = run_job(job, desk.note)
+        end = Message("Failed", error=unreadable) if unreadable else run_job(job, desk.note)
         used = Used(
             time.monotonic() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         )

@@ -10,6 +10,7 @@ application's driver. Its image is of the operator's version, and begins its pro
 import base64
 import copy
 import hashlib
+import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from backfill.controller.children.injection import LAUNCHER_VOLUME
 from backfill.controller.children.manifest_merge import items, part
 from backfill.controller.children.pod_template import spark_container
 from backfill.controller.cluster.job_pods.admission import confined
-from backfill.controller.cluster.job_pods.driver_properties import add_properties, credentials_of
+from backfill.controller.cluster.job_pods.driver_properties import add_properties, mount_secret
 from backfill.controller.cluster.job_pods.packed_jobs import encode_job, job_identity
 from backfill.controller.jobs.any_job import Job, job_kind
 from backfill.kube.cache import identity
@@ -56,6 +57,7 @@ _OF_THE_DRIVER = (
     *("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"),
 )
 """Fields of the driver's container that belong to its image or its program."""
+_GOOGLE_CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 _ACCOUNT = "spark.kubernetes.authenticate.driver.serviceAccountName"
 _PULL_SECRETS = "spark.kubernetes.container.image.pullSecrets"
 _CPU_REQUEST = "250m"
@@ -240,14 +242,10 @@ def _identify(spec: Manifest, container: Manifest, application: Manifest) -> Non
     if selector := application.get("nodeSelector"):
         spec["nodeSelector"] = selector | (spec.get("nodeSelector") or {})
     for secret in driver.get("secrets") or []:
-        items(spec, "volumes").append(
-            {"name": f"{secret['name']}-volume", "secret": {"secretName": secret["name"]}}
-        )
-        items(container, "volumeMounts").append(
-            {"name": f"{secret['name']}-volume", "mountPath": secret["path"]}
-        )
-        if (variable := credentials_of(secret)) is not None:
-            items(container, "env").append(variable)
+        mount_secret(spec, container, secret["name"], secret["path"])
+        if secret.get("secretType") == "GCPServiceAccount":
+            file = posixpath.join(secret["path"], "key.json")
+            items(container, "env").append({"name": _GOOGLE_CREDENTIALS, "value": file})
     items(container, "env").extend(
         {"name": name, "value": value} for name, value in (driver.get("envVars") or {}).items()
     )
