@@ -19,9 +19,10 @@ from backfill.controller.cluster.job_pods.runner import JobPods
 from backfill.controller.interfaces import JobRunner
 from backfill.controller.jobs.any_job import Job, JobState
 from backfill.controller.manager.events import Recorder
+from backfill.controller.manager.listing import Relisting
+from backfill.controller.manager.login import Login
 from backfill.controller.manager.metrics import Metrics
 from backfill.controller.manager.reconciles import Reconciles
-from backfill.controller.manager.watching import Login, Relisting
 from backfill.controller.manager.wiring import Caches, Cases
 from backfill.controller.manager.workqueue import WorkQueue
 from backfill.kube.object_names import Key
@@ -88,7 +89,7 @@ class MortalOperator:
         caches = self._caches = Caches()
         self._relisting = Relisting(cluster, caches.watched(), [namespace])
         self._queue: WorkQueue[Key] = WorkQueue()
-        recorder = Recorder(cluster, "mortal")
+        recorder = Recorder()
         places = PodPlaces(caches.pods, 1, caches.backfills)
         pods = JobPods(cluster, caches.pods, caches.reports, places, JobImage("jobs:1"))
         jobs = pods if in_pods else cast(JobPods, _NoPods())

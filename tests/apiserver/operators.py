@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -36,8 +35,7 @@ class OperatorProcess:
         finds another operator's.
         """
         self.log_file = folder / (f"{name}-{life}.log" if life else f"{name}.log")
-        self.port = free_port()
-        port = str(self.port)
+        self.metrics_port, self.health_port = free_port(), free_port()
         command = [sys.executable, "-m", "backfill.controller.manager", "--identity", name]
         command += [
             "--kubeconfig",
@@ -47,7 +45,9 @@ class OperatorProcess:
             "--leader-election-namespace",
             namespace,
         ]
-        command += ["--metrics-port", port, "--health-port", port, "--log-format", "json", *options]
+        command += ["--metrics-port", str(self.metrics_port)]
+        command += ["--health-port", str(self.health_port)]
+        command += ["--log-format", "json", *options]
         environment = {
             key: value
             for key, value in os.environ.items()
@@ -69,36 +69,31 @@ class OperatorProcess:
         return self._process.poll()
 
     def ready(self) -> str | None:
-        """What it says of itself once it is ready."""
+        """Whether it leads, once it is ready."""
         try:
-            return self.get("/readyz").strip()
+            _get(self.health_port, "/healthz")
         except OSError:
             assert self.ended is None, self.log_file.read_text()
             return None
+        return "leader" if self.measured("backfill_leader") else "standby"
 
-    def get(self, path: str) -> str:
-        with urllib.request.urlopen(
-            f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_SECONDS
-        ) as response:
-            return str(response.read().decode())
+    def health(self) -> dict[str, Any]:
+        """What it answers to a probe."""
+        return dict(json.loads(_get(self.health_port, "/healthz")))
 
-    def refusal(self, path: str) -> str:
-        """Why it answers with an error."""
-        try:
-            return f"answered: {self.get(path)}"
-        except urllib.error.HTTPError as error:
-            return str(error.read().decode())
+    def metrics(self) -> str:
+        return _get(self.metrics_port, "/metrics")
 
     def measured(self, series: str) -> float:
         """The value of a series such as ``backfill_leader``; zero where there is none."""
-        found = re.search(rf"^{re.escape(series)} (\S+)$", self.get("/metrics"), flags=re.MULTILINE)
+        found = re.search(rf"^{re.escape(series)} (\S+)$", self.metrics(), flags=re.MULTILINE)
         return float(found[1]) if found else 0.0
 
     def requested(self) -> dict[str, float]:
         """How many requests it has made, by verb; its Lease's are not counted."""
         series = r'^backfill_api_requests_total\{code="\d+",verb="(\w+)"\} (\S+)$'
         counts: Counter[str] = Counter()
-        for verb, count in re.findall(series, self.get("/metrics"), re.MULTILINE):
+        for verb, count in re.findall(series, self.metrics(), re.MULTILINE):
             counts[verb] += float(count)
         return dict(counts)
 
@@ -114,6 +109,13 @@ class OperatorProcess:
         """Asks it to end, and gives its exit status."""
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(seconds)
+
+
+def _get(port: int, path: str) -> str:
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_SECONDS
+    ) as response:
+        return str(response.read().decode())
 
 
 class KeptRunning:

@@ -166,11 +166,11 @@ def test_an_operator_that_is_started_as_the_chart_says_leads_and_passes_its_test
         )
     ):
         wait_until_ready(operator)
-        passed = _installation_test(scope, operator_kubeconfig, operator.port, tmp_path)
+        passed = _installation_test(scope, operator_kubeconfig, operator.health_port, tmp_path)
         assert passed.returncode == 0, passed.stdout + passed.stderr
-        assert passed.stdout.startswith("the operator is ready: leader\n")
+        assert passed.stdout.startswith('the operator is ready: {"leader": ')
         _take_permissions_away(installed, scope, operator_kubeconfig)
-        refused = _installation_test(scope, operator_kubeconfig, operator.port, tmp_path)
+        refused = _installation_test(scope, operator_kubeconfig, operator.health_port, tmp_path)
     assert refused.returncode == 1
     assert "missing permission: create events" in refused.stdout
 
@@ -285,7 +285,7 @@ def _installation_test(
         sys.executable,
         option,
         program,
-        f"http://127.0.0.1:{port}/readyz",
+        f"http://127.0.0.1:{port}/healthz",
         container["args"][1],
     ]
     return subprocess.run(

@@ -16,6 +16,7 @@ from fake_kubelet import FakeKubelet
 from identities import ServiceAccountMaker
 from rest import BACKFILLS, JOB_REPORTS, SPARK_APPLICATIONS, Manifest, Rest
 from roles import rules_of
+from watches import Watches
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput
@@ -31,7 +32,8 @@ from backfill.controller.cluster.job_pods.pod_manifests import (
 from backfill.controller.cluster.job_pods.runner import JobPods, PodJobs
 from backfill.controller.jobs.any_job import Job, JobUsage
 from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
-from backfill.controller.manager.watching import Login, Relisting, Watching
+from backfill.controller.manager.listing import Relisting
+from backfill.controller.manager.login import Login
 from backfill.controller.manager.wiring import Caches
 from backfill.kube.client import Cluster
 from backfill.kube.object_names import owner_reference
@@ -68,8 +70,7 @@ class Operator:
         login, caches = Login(kubeconfig), Caches()
         self._cluster = login.cluster(on_request=self._count)
         Relisting(self._cluster, caches.watched(), [namespace]).list_once()
-        self._watching = Watching(caches.watched(), [namespace], login.connection)
-        self._watching.start()
+        self._watching = Watches(caches.watched(), namespace, login)
         places = PodPlaces(caches.pods, most, caches.backfills)
         self.pods = JobPods(
             self._cluster,
@@ -405,8 +406,10 @@ def test_a_pod_that_fails_fails_its_job_and_says_why(
 def test_a_pod_that_does_not_start_says_why_and_waits_for_a_person_or_a_node(
     stage: Stage, status: Manifest, reason: str, blocked: bool
 ) -> None:
-    job, runner = stage.job(), stage.runner(start_seconds=0.1)
-    stage.kubelet.tell(stage.started(runner, job), status)
+    job = stage.job()
+    stage.kubelet.tell(stage.started(stage.runner(), job), status)
+    runner = stage.runner(start_seconds=0.1)
+    runner.start(job)
     eventually(lambda: runner.state and reason in runner.state.waits_for, "the reason")
     state = runner.state
     assert state is not None

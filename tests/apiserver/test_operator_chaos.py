@@ -15,7 +15,7 @@ from rest import Manifest
 
 from backfill.kube.object_names import child_name
 
-_LEAST_WRITES = {"fail_once_and_succeed": 30, "suspend_and_resume": 18}
+_LEAST_WRITES = {"fail_once_and_succeed": 28, "suspend_and_resume": 18}
 
 
 def fail_once_and_succeed(mortal: MortalRun) -> Manifest:

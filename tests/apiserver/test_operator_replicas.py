@@ -1,5 +1,7 @@
 """Several replicas of the operator, and how they begin and end."""
 
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -85,8 +87,48 @@ def test_it_waits_for_an_api_server_that_is_away(tmp_path: Path) -> None:
             lambda: "cannot list resources" in operator.log_file.read_text(),
             "it says what is wrong",
         )
-        assert "not everything is listed" in operator.refusal("/readyz")
+        assert operator.ready() is None
         assert operator.terminate() == 0
+
+
+@pytest.mark.hostile
+@pytest.mark.usefixtures("crds")
+def test_connections_that_say_nothing_keep_neither_a_probe_nor_a_scrape_from_its_answer(
+    cluster_admin: Path, namespace: str, tmp_path: Path
+) -> None:
+    operator = OperatorProcess(cluster_admin, namespace, tmp_path)
+    with running(operator), ExitStack() as theirs:
+        wait_until_ready(operator)
+        before = threads(operator.pid)
+        for port in (operator.health_port, operator.metrics_port):
+            for number in range(300):
+                connection = socket.create_connection(("127.0.0.1", port))
+                theirs.enter_context(connection)
+                if number % 3 == 0:
+                    connection.sendall(b"GET /heal")
+        assert operator.health() == {"leader": True, "reconciles": "ok"}
+        assert operator.measured("backfill_leader") == 1.0
+        assert threads(operator.pid) <= before + 5, "none has a thread of its own"
+        assert operator.terminate() == 0
+
+
+@pytest.mark.usefixtures("crds")
+def test_ports_that_are_taken_end_it_with_an_error(
+    cluster_admin: Path, namespace: str, tmp_path: Path
+) -> None:
+    for option in ("--metrics-port", "--health-port"):
+        with socket.create_server(("", 0)) as taken:
+            port = str(taken.getsockname()[1])
+            operator = OperatorProcess(
+                cluster_admin, namespace, tmp_path, option.strip("-"), option, port
+            )
+            with running(operator):
+                eventually(lambda: operator.ended == 1, "it ends")  # noqa: B023 - at once
+                assert "in use" in operator.log_file.read_text()
+
+
+def threads(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
 
 
 def test_without_credentials_it_says_so_and_ends(tmp_path: Path) -> None:

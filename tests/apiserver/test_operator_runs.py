@@ -50,7 +50,7 @@ def test_a_backfill_is_planned_run_and_finished(
         lambda: operator.measured('backfill_backfills{state="Succeeded"}') == 1,
         "it is counted as succeeded",
     )
-    assert 'name="january"' not in operator.get("/metrics")
+    assert 'name="january"' not in operator.metrics()
     # every line about a Backfill names it, and none has a secret
     lines = [line for line in operator.lines() if line["logger"].endswith("reconciles")]
     named = {(line["namespace"], line["name"], line["uid"]) for line in lines}

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,8 +10,13 @@ import pytest
 from proxy import refusal, running_proxy
 from rest import BACKFILLS, DEFINITIONS, Manifest, Rest
 from samples import BACKFILL as SAMPLE
+from watches import Watches
 
-from backfill.controller.manager.watching import Login, Relisting, Watched, Watching
+from backfill.controller.manager.handlers import run
+from backfill.controller.manager.listing import Relisting, Watched
+from backfill.controller.manager.login import Login
+from backfill.controller.manager.operator import Operator
+from backfill.controller.manager.options import parse
 from backfill.kube.cache import Cache, labelled_key, own_key
 from backfill.kube.object_names import BACKFILL_LABEL
 from backfill.kube.resources import BACKFILL, POD, Resource
@@ -20,7 +26,7 @@ from waiting import eventually
 MOST_STORED_LEVELS = 9_900
 """The API server refuses objects of ten thousand."""
 FOREIGN = "kopf.zalando.org/KopfFinalizerMarker"
-Watch = Callable[..., tuple[Watching, Relisting]]
+Watch = Callable[..., tuple[Watches, Relisting]]
 
 
 @pytest.fixture
@@ -28,12 +34,11 @@ def watch(cluster_admin: Path, namespace: str) -> Iterator[Watch]:
     """Starts to watch kinds in the test's namespace."""
     started = []
 
-    def start(*watched: Watched) -> tuple[Watching, Relisting]:
+    def start(*watched: Watched) -> tuple[Watches, Relisting]:
         login = Login(cluster_admin)
         relisting = Relisting(login.cluster(), watched, [namespace])
         relisting.list_once()
-        watching = Watching(watched, [namespace], login.connection)
-        watching.start()
+        watching = Watches(watched, namespace, login)
         started.append(watching)
         return watching, relisting
 
@@ -80,14 +85,13 @@ def test_the_first_list_of_a_watch_is_asked_for_in_pages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A list of thousands of objects at once takes memory that the operator does not have."""
-    monkeypatch.setattr("backfill.controller.manager.watching._PAGE", 2)
+    monkeypatch.setattr("backfill.controller.manager.handlers._PAGE", 2)
     for number in range(5):
         admin.create(BACKFILLS.format(namespace), minimal_backfill(f"b{number}")).expect()
     cache = Cache(own_key)
     with running_proxy(cluster_admin) as proxy:
         login = Login(proxy.kubeconfig(cluster_admin, tmp_path / "kubeconfig"))
-        watching = Watching([Watched(BACKFILL, cache)], [namespace], login.connection)
-        watching.start()
+        watching = Watches([Watched(BACKFILL, cache)], namespace, login)
         eventually(lambda: len(cache) == 5, "all are seen")
         assert proxy.count("list", "backfills") == 3
         watching.close()
@@ -176,7 +180,7 @@ def test_a_kind_that_is_defined_later_is_watched_after_the_next_list(
     plural = f"things{namespace.removeprefix('test-')}"
     backfills, things = Cache(own_key), Cache(own_key)
     kind = Resource("later.example.com", "v1", plural)
-    watching, relisting = watch(Watched(BACKFILL, backfills), Watched(kind, things))
+    _, relisting = watch(Watched(BACKFILL, backfills), Watched(kind, things))
     assert relisting.served == {BACKFILL}
     names = {"plural": plural, "singular": plural[:-1], "kind": "Thing"}
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
@@ -194,7 +198,7 @@ def test_a_kind_that_is_defined_later_is_watched_after_the_next_list(
         eventually(lambda: admin.get(path).ok, "the kind is served")
         relisting.list_once()
         assert relisting.served == {BACKFILL, kind}
-        watching.restart()
+        watch(Watched(kind, things))
         thing = {"apiVersion": "later.example.com/v1", "kind": "Thing", "metadata": {"name": "a"}}
         admin.create(path, thing).expect()
         eventually(lambda: things.get(namespace, "a"), "it is watched")
@@ -206,6 +210,32 @@ def test_a_kind_that_is_defined_later_is_watched_after_the_next_list(
     )
 
 
+@pytest.mark.usefixtures("crds")
+def test_an_operator_ends_when_a_kind_is_installed_that_it_does_not_watch(
+    cluster_admin: Path, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next process watches it; a Spark operator is often installed later."""
+    monkeypatch.setattr("backfill.controller.manager.listing.RELIST_SECONDS", 0.1)
+    command = ["--kubeconfig", str(cluster_admin), "--namespaces", namespace]
+    command += ["--leader-election-namespace", namespace, "--job-image", "jobs:1"]
+    command += ["--metrics-port", "0", "--health-port", "0"]
+    operator = Operator(parse(command, {}))
+    lists = Relisting.list_once
+
+    def list_once(relisting: Relisting) -> None:
+        lists(relisting)
+        if operator.leads:
+            relisting.served |= {Resource("later.example.com", "v1", "things")}
+
+    monkeypatch.setattr(Relisting, "list_once", list_once)
+    ended: list[int] = []
+    thread = threading.Thread(target=lambda: ended.append(run(operator)), daemon=True)
+    thread.start()
+    eventually(lambda: not thread.is_alive(), "it ends")
+    assert ended == [0]
+    assert not operator.leads, "it has released its Lease"
+
+
 def test_watches_that_were_refused_begin_anew(
     admin: Rest, crds: None, cluster_admin: Path, namespace: str, tmp_path: Path
 ) -> None:
@@ -215,8 +245,7 @@ def test_watches_that_were_refused_begin_anew(
         proxy.before = lambda request: (
             refusal(403, "Forbidden") if request.verb == "watch" else None
         )
-        watching = Watching([Watched(BACKFILL, cache)], [namespace], login.connection)
-        watching.start()
+        watching = Watches([Watched(BACKFILL, cache)], namespace, login)
         try:
             eventually(lambda: proxy.count("watch") > 1, "it tries again")
             proxy.before = lambda request: None

@@ -29,7 +29,7 @@ get                       scheduledsparkapplications.sparkoperator.k8s.io
 get list watch create delete         pods
 get                       pods/log
 get create patch delete   configmaps
-get create patch          events
+list create               events
 """
 OPERATOR_MAY_NOT = """
 list watch                configmaps
@@ -83,7 +83,7 @@ get list watch create patch update delete          configmaps
 get list watch create patch update delete          jobreports.backfill.dev
 get update                jobreports/status.backfill.dev
 get list create patch     backfilldecisions.backfill.dev
-create                    events
+list create               events
 get update                leases.coordination.k8s.io
 """
 

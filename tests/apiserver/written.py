@@ -69,7 +69,7 @@ class Written:
 
     def _note(self, request: Request, status: int, manifest: Manifest) -> None:
         name = request.name
-        if request.verb == "create" and status == 201:
+        if request.verb == "create" and status == 201 and name:  # of Events, the server makes names
             self.made[request.resource, name] += 1
         if request.resource == "splitassignments" and request.verb != "delete":
             self.released[name].append((manifest["spec"]["attempt"], manifest["spec"]["released"]))

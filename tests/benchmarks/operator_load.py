@@ -80,7 +80,7 @@ class Measured:
         return sum(value - before.get(name, 0.0) for name, value in now.items() if chosen(name))
 
     def _look(self) -> tuple[dict[str, float], dict[str, float], float]:
-        own = _series(self._operator.get("/metrics"))
+        own = _series(self._operator.metrics())
         server = {
             name: value
             for name, value in _series(self._admin.get("metrics").message).items()
@@ -187,7 +187,7 @@ def under_load(operator: OperatorProcess, admin: Rest, drivers: Drivers, seconds
 
 
 def events_of_finished(admin: Rest, folder: Path) -> float:
-    """The most Events, repetitions counted, of runs from the first to the last: one with and one
+    """The most Events of runs from the first to the last: one with and one
     without a failed attempt.
     """
     for name, failures in (("smooth", 0), ("retried", 1)):
@@ -203,7 +203,7 @@ def events_of_finished(admin: Rest, folder: Path) -> float:
         time.sleep(1.0)  # the last Event follows the status
     counts: Counter[str] = Counter()
     for event in admin.get(f"api/v1/namespaces/{NAMESPACE}/events").expect()["items"]:
-        counts[event["involvedObject"]["name"]] += event["count"]
+        counts[event["involvedObject"]["name"]] += 1
     return max(counts.values())
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from backfill.api.conditions import Reason
@@ -50,9 +51,12 @@ def exported() -> dict[str, set[str]]:
     metrics.requested("get", 200)
     metrics.used(JobUsage(("streaming", "july"), "plan", "Done", 0.1, 1.0, 1))
     series = dict.fromkeys(
-        re.findall(r"^# TYPE (\S+) gauge$", metrics.render().decode(), re.MULTILINE), OF_BACKFILLS
+        re.findall(
+            r"^# TYPE (\S+) gauge$", generate_latest(metrics.registry).decode(), re.MULTILINE
+        ),
+        OF_BACKFILLS,
     )
-    for family in text_string_to_metric_families(metrics.render().decode()):
+    for family in text_string_to_metric_families(generate_latest(metrics.registry).decode()):
         for sample in family.samples:
             series[sample.name] = set(sample.labels)
     return series | {"backfill_attempts_total": {"outcome"}}

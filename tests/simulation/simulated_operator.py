@@ -27,8 +27,8 @@ from backfill.controller.cluster.job_pods.runner import JobPods
 from backfill.controller.jobs.any_job import Job
 from backfill.controller.manager import leader_election, wiring
 from backfill.controller.manager.leader_election import ClusterLeaseStore, Elector, LeaseTimes
+from backfill.controller.manager.listing import RELIST_SECONDS, Relisting, Watched
 from backfill.controller.manager.reconciles import Reconciles
-from backfill.controller.manager.watching import RELIST_SECONDS, Relisting, Watched
 from backfill.controller.manager.wiring import Caches, Cases
 from backfill.controller.manager.workqueue import WorkQueue
 from backfill.controller.reconcile import Reconciler

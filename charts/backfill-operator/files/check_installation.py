@@ -1,7 +1,7 @@
 """What `helm test` runs, as the operator's service account: does the operator answer, and may it do
 what it has to?
 
-Arguments: the URL of /readyz, and as JSON a list of rules and of the namespaces where they are to
+Arguments: the URL of /healthz, and as JSON a list of rules and of the namespaces where they are to
 hold ("": everywhere).
 """
 
@@ -10,7 +10,6 @@ import os
 import ssl
 import sys
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -19,7 +18,7 @@ REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 PATIENCE_SECONDS = 60
 
 
-def readiness(url):
+def health(url):
     """What the operator says of itself; it may be starting."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
@@ -27,11 +26,7 @@ def readiness(url):
             with urllib.request.urlopen(url, timeout=5) as response:
                 return response.read().decode().strip()
         except OSError as error:
-            why = (
-                error.read().decode().strip()
-                if isinstance(error, urllib.error.HTTPError)
-                else error
-            )
+            why = error
         if time.monotonic() > deadline:
             sys.exit(f"the operator is not ready at {url}: {why}")
         time.sleep(1)
@@ -94,7 +89,7 @@ def in_words(attributes):
 def main():
     """Says what is missing, and ends with 1 if anything is."""
     url, checks = sys.argv[1], json.loads(sys.argv[2])
-    print(f"the operator is ready: {readiness(url)}")
+    print(f"the operator is ready: {health(url)}")
     actions = list(wanted(checks))
     missing = [in_words(action) for action in actions if not allowed(action)]
     for line in missing:

@@ -11,7 +11,7 @@ HEAVY = {"numpy", "pandas", "pyarrow", "pyiceberg", "pyspark", "sqlalchemy"}
 
 
 @pytest.mark.parametrize(
-    "module", ["backfill.controller.local.loop", "backfill.controller.manager.operator"]
+    "module", ["backfill.controller.local.loop", "backfill.controller.manager.handlers"]
 )
 def test_a_controller_imports_nothing_that_opens_tables(module: str) -> None:
     program = (

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from prometheus_client import generate_latest
 
 from backfill.controller.manager.metrics import Metrics
 from backfill.controller.manager.options import parse
@@ -27,7 +28,9 @@ def test_every_option_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_series_is_listed() -> None:
-    families = re.findall(r"^# TYPE backfill_(\w+)", Metrics(list).render().decode(), re.MULTILINE)
+    families = re.findall(
+        r"^# TYPE backfill_(\w+)", generate_latest(Metrics(list).registry).decode(), re.MULTILINE
+    )
     series = {family for family in families if not family.endswith("_created")}
     assert (
         set(re.findall(r"`(\w+)`", first_column("metrics.md", "series (`backfill_…`)")))

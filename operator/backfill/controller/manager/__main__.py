@@ -6,6 +6,7 @@ import sys
 from prometheus_client import disable_created_metrics
 
 from backfill.api.errors import BackfillError
+from backfill.controller.manager.handlers import run
 from backfill.controller.manager.log_format import configure
 from backfill.controller.manager.operator import Operator
 from backfill.controller.manager.options import parse
@@ -20,7 +21,7 @@ def main() -> int:
     disable_created_metrics()  # type: ignore[no-untyped-call]
     configure(settings.log_format, settings.log_level)
     try:
-        return Operator(settings).run()
+        return run(Operator(settings))
     except BackfillError as error:
         logging.getLogger(__name__).error("%s", error)
         return 1

@@ -3,17 +3,19 @@
 They report changes; the status has the current state.
 """
 
-import hashlib
-import logging
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Final, Literal
+from functools import partial
+from typing import Any, Final, Literal
+
+import kopf
 
 from backfill.api.backfill import API_VERSION, KIND, Backfill, ObjectMeta
 from backfill.api.base import printable
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
-from backfill.api.errors import ConflictError
 from backfill.api.hand_off import HistoryExtension
 from backfill.api.manifests.problems import read_json
 from backfill.api.quantities import format_time
@@ -24,14 +26,9 @@ from backfill.controller.decisions.handing_over import (
     repeats_warning,
     retention_warning,
 )
-from backfill.kube.client import Cluster
-from backfill.kube.object_names import CONTROLLER_MANAGER
-from backfill.kube.request_errors import AlreadyExists, ClusterError
-from backfill.kube.resources import EVENT, Manifest
+from backfill.kube.resources import Manifest
 
-_LOG = logging.getLogger(__name__)
 _MOST_CHARACTERS = 1024
-_HASH_CHARACTERS = 16
 
 EventType = Literal["Normal", "Warning"]
 
@@ -172,20 +169,21 @@ def _in_short(message: str) -> str:
 
 
 class Recorder:
-    """Writes Events. There is one Event per reason for a Backfill: when the reason returns, its
-    count is raised and its message replaced.
-    """
+    """Has Kopf post Events."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        instance: str,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ):
-        """``instance`` is the name of this process."""
-        self._cluster = cluster
-        self._instance = instance
-        self._now = now
+    def __init__(self) -> None:
+        self._context: Context | None = None
+        self._early: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+
+    def may_post(self) -> None:
+        """To be called in a handler of Kopf: Events can only be posted in the context of one."""
+        if self._context is None:
+            with self._lock:
+                self._context = copy_context()
+                early, self._early = self._early, []
+            for post in early:
+                self._context.copy().run(post)
 
     def status_written(self, before: Backfill, after: BackfillStatus) -> None:
         """Reports a change of status.
@@ -205,49 +203,21 @@ class Recorder:
         self._tell(read_json(ObjectMeta, backfill["metadata"]), notice)
 
     def _tell(self, backfill: ObjectMeta, notice: Notice) -> None:
-        try:
-            self._write(backfill, notice)
-        except (ClusterError, ConflictError) as error:
-            _LOG.warning("event %s (%s) was not recorded: %s", notice.reason, notice.message, error)
-
-    def _write(self, backfill: ObjectMeta, notice: Notice) -> None:
-        event = self._event(backfill, notice)
-        try:
-            self._cluster.create(EVENT, event, manager=CONTROLLER_MANAGER)
-        except AlreadyExists:
-            namespace, name = event["metadata"]["namespace"], event["metadata"]["name"]
-            known = self._cluster.get(EVENT, namespace, name)
-            count = known.get("count", 1) if known is not None else 0
-            change = {
-                "count": count + 1,
-                "message": notice.message,
-                "lastTimestamp": event["lastTimestamp"],
-            }
-            self._cluster.merge(EVENT, namespace, name, change, manager=CONTROLLER_MANAGER)
-
-    def _event(self, metadata: ObjectMeta, notice: Notice) -> Manifest:
-        now = format_time(self._now().replace(microsecond=0))
-        subject = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
-        return {
-            "apiVersion": "v1",
-            "kind": "Event",
+        subject: Any = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
             "metadata": {
-                "namespace": metadata.namespace,
-                "name": _event_name(metadata.name, metadata.uid, notice),
+                "namespace": backfill.namespace,
+                "name": backfill.name,
+                "uid": backfill.uid,
             },
-            "involvedObject": {"apiVersion": API_VERSION, "kind": KIND, **subject},
-            "type": notice.kind,
-            "reason": notice.reason,
-            "message": notice.message,
-            "count": 1,
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "source": {"component": CONTROLLER_MANAGER},
-            "reportingComponent": CONTROLLER_MANAGER,
-            "reportingInstance": self._instance,
         }
-
-
-def _event_name(backfill: str, uid: str, notice: Notice) -> str:
-    digest = hashlib.sha256(f"{uid}/{notice.kind}/{notice.reason}".encode()).hexdigest()
-    return f"{backfill}.{digest[:_HASH_CHARACTERS]}"
+        post = partial(
+            kopf.event, subject, type=notice.kind, reason=notice.reason, message=notice.message
+        )
+        with self._lock:
+            if self._context is None:
+                self._early.append(post)
+                return
+        with suppress(RuntimeError):  # the loop has ended
+            self._context.copy().run(post)

@@ -26,8 +26,7 @@ _QUIET = {
     "kopf": logging.WARNING,  # at INFO it reports every object that it sees
     # missing kinds are reported by what lists them
     "kopf._core.reactor.observation": logging.ERROR,
-    # it reports at every start that it does not run in the main thread
-    "kopf._core.reactor.running": logging.ERROR,
+    "aiohttp.access": logging.WARNING,  # probes come every few seconds
     "urllib3": logging.ERROR,  # the client retries and logs by itself
 }
 

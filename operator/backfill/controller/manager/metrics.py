@@ -1,10 +1,9 @@
 """Metrics for Prometheus. Only Backfills that are not at rest have series of their own."""
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
 from backfill.api.conditions import Reason
@@ -25,10 +24,9 @@ class Metrics:
 
     def __init__(self, states: Callable[[], Iterable[str]]):
         """``states`` returns one word for each Backfill, and is called at each scrape."""
-        self._rendering = threading.Lock()
-        self._registry = CollectorRegistry()
-        self._registry.register(_States(states))
-        named: dict[str, Any] = {"namespace": "backfill", "registry": self._registry}
+        self.registry = CollectorRegistry()
+        self.registry.register(_States(states))
+        named: dict[str, Any] = {"namespace": "backfill", "registry": self.registry}
         self._reconciles = Counter("reconciles", "Reconciles by result", ["result"], **named)
         self._reconcile_seconds = Histogram(
             "reconcile_duration_seconds",
@@ -89,12 +87,6 @@ class Metrics:
             )
         }
         self._shown: set[Key] = set()
-
-    def render(self) -> bytes:
-        """All metrics in Prometheus's text format."""
-        # one scrape at a time: all other threads, also those that reconcile, have to wait
-        with self._rendering:
-            return generate_latest(self._registry)
 
     def watch_depth(self, depth: Callable[[], float]) -> None:
         """Registers the function that returns the queue's depth at each scrape."""

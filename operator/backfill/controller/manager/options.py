@@ -194,9 +194,9 @@ _PROCESS: tuple[_Option, ...] = (
         "--metrics-port",
         _at_least(0, int),
         "8080",
-        "port of /metrics, which may be the same as --health-port; 0 disables it",
+        "port of /metrics; 0 disables it",
     ),
-    ("--health-port", _at_least(0, int), "8081", "port of /healthz and /readyz; 0 disables it"),
+    ("--health-port", _at_least(0, int), "8081", "port of /healthz; 0 disables it"),
     (
         "--log-level",
         _one_of(_LEVELS),

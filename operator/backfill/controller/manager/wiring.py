@@ -16,9 +16,9 @@ from backfill.controller.cluster.job_pods.runner import JobPods
 from backfill.controller.cluster.live_application import KubernetesLiveApplication
 from backfill.controller.cluster.plan_config_map import KubernetesPlans
 from backfill.controller.cluster.store import KubernetesStore, OnStatus
+from backfill.controller.manager.listing import Watched
 from backfill.controller.manager.options import NAMESPACE
 from backfill.controller.manager.reconciles import Case
-from backfill.controller.manager.watching import Watched
 from backfill.controller.reconcile import Reconciler
 from backfill.kube.cache import Cache, Listener, identity, labelled_key, named_key, own_key, uid_of
 from backfill.kube.client import Cluster, Not

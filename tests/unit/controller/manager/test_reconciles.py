@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 
 import pytest
+from prometheus_client import generate_latest
 
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput, ConflictError, Problem
@@ -277,10 +278,10 @@ def test_only_backfills_at_work_have_series_of_their_own() -> None:
     desk.take()
     assert (
         'backfill_steps{name="january",namespace="streaming"} 10.0'
-        in desk.metrics.render().decode()
+        in generate_latest(desk.metrics.registry).decode()
     )
     desk.take()
-    assert "january" not in desk.metrics.render().decode()
+    assert "january" not in generate_latest(desk.metrics.registry).decode()
 
 
 @pytest.mark.parametrize(
@@ -295,7 +296,7 @@ def test_the_lag_is_what_of_the_window_is_not_behind_the_watermark(
     series = 'backfill_lag_seconds{name="january",namespace="streaming"} '
     told = [
         line.removeprefix(series)
-        for line in desk.metrics.render().decode().splitlines()
+        for line in generate_latest(desk.metrics.registry).decode().splitlines()
         if line.startswith(series)
     ]
     assert told == ([lag] if lag else [])
@@ -310,7 +311,7 @@ def test_how_far_a_live_application_is_behind_is_measured_until_it_has_caught_up
     seen = replace(going_on.observed, backfill=resource)
     desk = Desk(replace(going_on, observed=seen))
     desk.take()
-    text = desk.metrics.render().decode()
+    text = generate_latest(desk.metrics.registry).decode()
     assert 'backfill_live_lag_seconds{name="january",namespace="streaming"} 42.0' in text
     assert 'backfill_lag_seconds{name="january",namespace="streaming"} 7200.0' in text
 
@@ -318,16 +319,16 @@ def test_how_far_a_live_application_is_behind_is_measured_until_it_has_caught_up
 def test_it_is_told_who_leads() -> None:
     metrics = Metrics(list)
     metrics.leading(True)
-    assert "backfill_leader 1.0" in metrics.render().decode()
+    assert "backfill_leader 1.0" in generate_latest(metrics.registry).decode()
     metrics.leading(False)
-    assert "backfill_leader 0.0" in metrics.render().decode()
+    assert "backfill_leader 0.0" in generate_latest(metrics.registry).decode()
 
 
 def test_turns_are_counted_by_how_they_end() -> None:
     desk = Desk(turn(), ConflictError("changed"), ConnectionError("refused"))
     for _ in range(3):
         desk.take()
-    text = desk.metrics.render().decode()
+    text = generate_latest(desk.metrics.registry).decode()
     for result in ("done", "conflict", "failed"):
         assert f'backfill_reconciles_total{{result="{result}"}} 1.0' in text
 
@@ -398,7 +399,7 @@ def test_what_a_job_took_is_measured_by_its_kind() -> None:
         JobUsage(KEY, "plan", "Done", waited_seconds=0.5, seconds=42.0, peak_bytes=300_000_000)
     )
     metrics.used(JobUsage(KEY, "plan", "Failed", waited_seconds=0.5, seconds=1.0, peak_bytes=None))
-    text = metrics.render().decode()
+    text = generate_latest(metrics.registry).decode()
     assert 'backfill_jobs_total{kind="plan",outcome="Done"} 1.0' in text
     assert 'backfill_job_duration_seconds_sum{kind="plan"} 43.0' in text
     assert 'backfill_job_peak_bytes{kind="plan"} 3e+08' in text

@@ -1,0 +1,180 @@
+"""What Kopf calls, from the operator's start to its end.
+
+Handlers only keep what was seen, which marks a Backfill; workers reconcile the marked ones. A
+handler of the kind ``on.event`` writes nothing: no finalizer, no annotation.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+import kopf
+from aiohttp import web
+from prometheus_client.aiohttp import make_aiohttp_handler
+
+from backfill.controller.children.apache import Apache
+from backfill.controller.children.kubeflow import Kubeflow
+from backfill.controller.manager.listing import Watched
+from backfill.controller.manager.login import bounded_session
+from backfill.controller.manager.operator import Operator
+from backfill.kube.client import label_selector
+from backfill.kube.object_names import CONTROLLER_MANAGER, GROUP
+from backfill.kube.request_errors import ClusterError
+from backfill.kube.resources import (
+    BACKFILL,
+    DECISION,
+    JOB_REPORT,
+    POD,
+    SPLIT_ASSIGNMENT,
+    Resource,
+)
+
+_LOG = logging.getLogger(__name__)
+_RETRY_SECONDS = 2.0
+_PAGE: Final = 50
+"""Objects in a page of Kopf's first list. By default it requests all at once, and reports of jobs
+can have a megabyte each.
+"""
+_IDENTITY: Final[Any] = "backfill-operator"
+"""Not shown anywhere. Without it, Kopf uses the user's name, which a container's user may not have.
+"""
+REGISTRY: Final = kopf.OperatorRegistry()
+
+
+def run(operator: Operator) -> int:
+    """Runs an operator until SIGTERM or SIGINT, or until it ends itself, and returns the exit
+    status of the process.
+    """
+    settings, stop = operator.settings, asyncio.Event()
+    _LOG.info(
+        "%s started; it reconciles %s",
+        settings.identity,
+        ", ".join(settings.namespaces) or "all namespaces",
+    )
+    try:
+        kopf.run(
+            registry=REGISTRY,
+            memo=kopf.Memo(operator=operator, stop=stop),
+            identity=_IDENTITY,
+            standalone=True,
+            clusterwide=not settings.namespaces,
+            namespaces=settings.namespaces,
+            liveness_endpoint=f"http://0.0.0.0:{settings.health_port}/healthz"
+            if settings.health_port
+            else None,
+            stop_flag=stop,
+        )
+    except Exception as error:
+        _LOG.error("the operator ends: %s", error)
+        return 1
+    return operator.exit_status
+
+
+@kopf.on.startup(registry=REGISTRY, errors=kopf.ErrorsMode.PERMANENT)
+async def start(memo: Any, settings: kopf.OperatorSettings, **_: Any) -> None:
+    """Fills the caches, and becomes a candidate for the Lease. Kopf watches and answers probes
+    afterwards.
+    """
+    operator: Operator = memo.operator
+    configure(settings, operator.caches.watched(), operator.settings.identity)
+    memo.metrics = await _serve_metrics(operator)
+    while (problem := await asyncio.to_thread(_problem_of, operator)) is not None:
+        _LOG.error("%s", problem)
+        await asyncio.sleep(_RETRY_SECONDS)
+    loop = asyncio.get_running_loop()
+    operator.begin(end=partial(loop.call_soon_threadsafe, memo.stop.set))
+
+
+@kopf.on.login(registry=REGISTRY)
+async def log_in(memo: Any, **_: Any) -> kopf.AiohttpSession:
+    """Reads the credentials, again when they were refused."""
+    return bounded_session(await asyncio.to_thread(memo.operator.login.connection))
+
+
+def _of(kind: Resource) -> dict[str, Any]:
+    return {
+        "group": kind.group,
+        "version": kind.version,
+        "plural": kind.plural,
+        "registry": REGISTRY,
+    }
+
+
+@kopf.on.event(**_of(BACKFILL))
+@kopf.on.event(**_of(SPLIT_ASSIGNMENT))
+@kopf.on.event(**_of(DECISION))
+@kopf.on.event(**_of(JOB_REPORT))
+@kopf.on.event(**_of(POD))
+@kopf.on.event(**_of(Kubeflow.resource))
+@kopf.on.event(**_of(Apache.resource))
+async def changed(event: kopf.RawEvent, resource: kopf.Resource, memo: Any, **_: Any) -> None:
+    """Keeps what was seen. The cache marks the Backfill that it belongs to."""
+    operator: Operator = memo.operator
+    operator.recorder.may_post()
+    cache = operator.cache_of[Resource(resource.group, resource.version, resource.plural)]
+    manifest: Any = event["object"]
+    if event["type"] == "DELETED":
+        cache.forget(manifest)
+    else:
+        cache.put(manifest)
+
+
+@kopf.on.probe(registry=REGISTRY, id="leader")
+async def is_leader(memo: Any, **_: Any) -> bool:
+    """Whether this replica leads."""
+    return bool(memo.operator.leads)
+
+
+@kopf.on.probe(registry=REGISTRY, id="reconciles")
+async def reconciles(memo: Any, **_: Any) -> str:
+    """Fails if a reconcile is stuck."""
+    if stuck := memo.operator.stuck:
+        raise kopf.PermanentError(stuck)
+    return "ok"
+
+
+@kopf.on.cleanup(registry=REGISTRY)
+async def end(memo: Any, **_: Any) -> None:
+    """Lets reconciles end, and releases the Lease."""
+    memo.stop.set()  # otherwise Kopf waits for it
+    await asyncio.to_thread(memo.operator.close)
+    await memo.metrics.cleanup()
+
+
+def configure(settings: kopf.OperatorSettings, watched: Sequence[Watched], identity: str) -> None:
+    """Sets what Kopf is to do otherwise than by default."""
+    # otherwise it requires permissions for namespaces and definitions
+    settings.scanning.disabled = True
+    settings.posting.reporting_component = CONTROLLER_MANAGER
+    settings.posting.reporting_instance = identity
+    settings.posting.event_name_prefix = f"{CONTROLLER_MANAGER}-"
+    settings.watching.chunk_size = _PAGE
+    # Kopf removes its own finalizer from objects that are being deleted, and by default uses the
+    # same name for it in every operator.
+    settings.persistence.finalizer = f"{GROUP}/unused"
+    for kind in watched:
+        if kind.labels:
+            resource = kind.resource
+            settings.watching.label_selectors[resource.group, resource.version, resource.plural] = (
+                label_selector(kind.labels)
+            )
+
+
+def _problem_of(operator: Operator) -> str | None:
+    """Fills the caches, and returns why it cannot start yet."""
+    try:
+        return operator.fill_caches()
+    except ClusterError as error:
+        return f"cannot list resources: {error}"
+
+
+async def _serve_metrics(operator: Operator) -> web.AppRunner:
+    app = web.Application()
+    app.router.add_get("/metrics", make_aiohttp_handler(operator.metrics.registry))
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    if operator.settings.metrics_port:
+        await web.TCPSite(runner, port=operator.settings.metrics_port).start()
+    return runner
