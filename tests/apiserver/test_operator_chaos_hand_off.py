@@ -14,7 +14,7 @@ from rest import SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Manifest
 
 from backfill.kube.object_names import child_name
 
-_LEAST_WRITES = {"Deploy": 12, "Prepare": 6}
+_LEAST_WRITES = {"Deploy": 11, "Prepare": 6}
 _QUERY_ID = "6f9c2a4e-0b55-4c5d-9d0e-8a2f6f1d7c11"
 _RUNNING = {"applicationState": {"state": "RUNNING"}, "driverInfo": {}}
 _OF_EACH_RUN = {"application", "createdAt"}
