@@ -155,6 +155,16 @@ def test_what_an_earlier_backfill_of_the_name_left_is_not_read_and_gives_way(
     assert "status" not in subject.now
 
 
+def test_an_assignment_that_is_removed_is_gone_at_once_and_only_ones_own(subject: Subject) -> None:
+    subject.channel.write(assignment())
+    subject.another_channel("11111111-2222-3333-4444-555555555555").remove()
+    assert subject.channel.assignment() == assignment()
+    for _ in range(2):
+        subject.channel.remove()
+        assert subject.channel.assignment() is None
+    assert subject.rest.get(subject.path).status == 404
+
+
 def test_a_message_that_can_not_be_understood_is_none_and_is_replaced(subject: Subject) -> None:
     subject.channel.write(assignment(released=1))
     strange = subject.now

@@ -202,7 +202,9 @@ class SimulatedPeople:
     def _suspend_shortly(self) -> None:
         self.edit(suspend=True)
         seconds = self._world.later("suspension", (2.0, 60.0, 600.0), 0.5)
-        self._world.after(seconds, lambda: self.edit(suspend=False))
+        self._world.after(
+            seconds, lambda: None if self._world.choices.quiet else self.edit(suspend=False)
+        )
         self.busy_until = max(self.busy_until, self._world.seconds + seconds + 1.0)
 
     def _change_production(self) -> None:

@@ -35,6 +35,8 @@ from backfill.protocol.split_assignment import (
 
 _TURN_SECONDS = 7.0
 _HEARTBEAT_SECONDS = 20.0
+_GRACE_SECONDS = 30.0
+"""How long a driver waits for its SplitAssignment, and works on without it once it is gone."""
 _CONTAINER = "spark-kubernetes-driver"
 
 
@@ -92,6 +94,8 @@ class SimulatedDriver:
     """Until when the first query commits nothing."""
     channel: str = ""
     """Uid of the SplitAssignment."""
+    found_at: float = 0.0
+    """When the SplitAssignment was last there."""
     reported: SplitAssignmentStatus | None = None
     earlier: SplitAssignmentStatus | None = None
     """The report before the last one."""
@@ -105,7 +109,11 @@ class SimulatedDriver:
     @property
     def may_commit(self) -> bool:
         """Whether it may commit a step now."""
-        return self.alive and self.assignment is not None and self.assignment.released > 0
+        return self.alive and self._released > 0
+
+    @property
+    def _released(self) -> int:
+        return self.assignment.released if self.assignment else 0
 
     @property
     def _site(self) -> str:
@@ -118,8 +126,20 @@ class SimulatedDriver:
             made.setdefault(output, 0)
         return made
 
-    def _begin(self) -> None:
-        if self.alive:
+    def _begin(self, waited: float = 0.0) -> None:
+        """Reads the SplitAssignment. Without that of its own Backfill it ends, having written
+        nothing.
+        """
+        if not self.alive:
+            return
+        found = self.server.get(SPLIT_ASSIGNMENT, self.settings.backfill)
+        if found is None and waited < _GRACE_SECONDS:
+            self.world.after(_TURN_SECONDS, lambda: self._begin(waited + _TURN_SECONDS))
+        elif self._channel() is None:
+            self.world.note(f"{self._site} finds no SplitAssignment of its Backfill")
+            self._exit(1, "Error")
+        else:
+            self.found_at = self.world.seconds
             self.report("Starting", repeated=True)
             self._turn()
 
@@ -183,14 +203,15 @@ class SimulatedDriver:
         """Reads the assignment."""
         found = self._channel()
         if found is None:
+            self.stopping |= self.world.seconds - self.found_at > _GRACE_SECONDS
             return
+        self.found_at = self.world.seconds
         spec = SplitAssignmentSpec.model_validate(found["spec"])
         if spec.attempt > self.settings.attempt:
             self._exit(1, "Error")
         elif spec.attempt == self.settings.attempt and spec.plan_id == self.settings.plan_id:
-            released = self.assignment.released if self.assignment else 0
-            if spec.released < released:
-                raise Violation(f"release {spec.released} follows release {released}")
+            if spec.released < self._released:
+                raise Violation(f"release {spec.released} follows release {self._released}")
             if not self.stopping:
                 self.assignment = spec
                 self.stopping = spec.stop
@@ -205,15 +226,15 @@ class SimulatedDriver:
 
     def _read(self, *, crash: bool) -> bool:
         """Lets each query commit a step; returns False if the process dies in between."""
-        assignment, offsets, steps = self.assignment, self._offsets, self.lake.header.steps
-        if assignment is None or not assignment.released:
+        released, offsets, steps = self._released, self._offsets, self.lake.header.steps
+        if not released:
             return True
         queries = list(self.settings.outputs.items())
         if self.world.seconds < self.waiting_until:
             del queries[0]
         for output, table in queries:
             at = offsets[output]
-            if at < min(assignment.released, steps):
+            if at < min(released, steps):
                 self._check_alignment(at)
                 self.on_commit(self)
                 branch = result_branch(self.settings.namespace, self.settings.backfill)
@@ -221,7 +242,7 @@ class SimulatedDriver:
                 if crash:
                     return False
                 offsets[output] = at + 1
-            elif at == steps and assignment.released == steps:
+            elif at == steps and released == steps:
                 offsets[output] = steps + 1
         return True
 
@@ -237,11 +258,7 @@ class SimulatedDriver:
         offsets, steps = self._offsets, self.lake.header.steps
         if all(at == steps + 1 for at in offsets.values()):
             self.report("Finished", forced=True)
-        elif (
-            self.stopping
-            and self.assignment is not None
-            and all(at >= min(self.assignment.released, steps) for at in offsets.values())
-        ):
+        elif self.stopping and all(at >= min(self._released, steps) for at in offsets.values()):
             self.report("Stopped", forced=True)
         else:
             return False

@@ -72,6 +72,23 @@ def test_what_a_late_driver_writes_after_a_removal_is_removed_by_the_next_leader
     assert any("operator-4 leads" in line for line in result.lines)
 
 
+def test_a_driver_that_is_submitted_after_its_backfill_was_deleted_writes_nothing() -> None:
+    slow_collector = {("garbage collector", number): 1 for number in range(8)}
+    result = replay(
+        {
+            ("person at Starting", 0): PLANS.index("delete it, and create it again"),
+            ("Spark operator submits 1", 0): 2,  # after a minute
+            ("Spark operator", 0): 1,  # although it was deleted
+            ("discard job begins", 0): 1,
+            ("plan job begins", 1): 1,  # until then, an old SplitAssignment is in nobody's way
+            ("kubelet ends a pod", 0): 1,
+            **slow_collector,
+        }
+    )
+    assert result.failure == ""
+    assert any("driver 1 finds no SplitAssignment" in line for line in result.lines)
+
+
 def test_of_a_failing_history_only_what_it_needs_is_shown() -> None:
     needed = {("driver 1", 2): 1, ("person 1", 0): 1}
     more = {("kubelet", number): 2 for number in range(20)}

@@ -70,6 +70,9 @@ class Channel(Protocol):
             ConflictError: it has changed since it was read.
         """
 
+    def remove(self) -> None:
+        """Removes the assignment if there is one."""
+
 
 class LiveApplication(Protocol):
     """The live SparkApplication of one Backfill, which continues with its state."""

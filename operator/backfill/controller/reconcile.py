@@ -18,6 +18,7 @@ from backfill.controller.decisions.actions import (
     CancelJob,
     Decision,
     KillDriver,
+    RemoveAssignment,
     RemoveResource,
     StartDriver,
     StartJob,
@@ -309,6 +310,8 @@ class Reconciler:
                 self._jobs.cancel()
             case WriteAssignment(assignment):
                 self._channel.write(assignment)
+            case RemoveAssignment():
+                self._channel.remove()
             case StartDriver(attempt):
                 self._backend.start(self._launch(attempt, observed, status))
             case KillDriver(attempt):

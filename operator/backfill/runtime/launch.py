@@ -109,12 +109,15 @@ def prepare(settings: RuntimeSettings) -> tuple[Run, Agent]:
     """The run, which continues where earlier attempts have stopped,
     and its agent, which has not started.
 
+    Nothing is written before the channel is open. If the Backfill is gone, that is said rather than
+    that its plan is gone too.
+
     Raises:
         BackfillError: the plan or the SplitAssignment cannot be read.
     """
+    channel = _open_channel(settings)
     plan = settings.plan_workspace
     header = read_header(plan)
-    channel = _open_channel(settings)
     tracker = Tracker(
         header,
         sources=[source.name for source in settings.sources],

@@ -66,6 +66,12 @@ class KubernetesChannel:
         elif assignment != self.assignment():
             self._replace(raw, assignment)
 
+    def remove(self) -> None:
+        """Deletes the object if there is one."""
+        raw = self._ours()
+        if raw is not None:
+            self._delete(raw)
+
     def _ours(self) -> Manifest | None:
         raw = self._assignments.get(self._namespace, self._name)
         return raw if raw is not None and owner_uid(raw) == self._uid else None
@@ -132,8 +138,11 @@ class KubernetesChannel:
         """
         raw = self._assignments.get(self._namespace, self._name)
         if raw is not None and owner_uid(raw) != self._uid:
-            self._cluster.delete(SPLIT_ASSIGNMENT, self._namespace, self._name, uid=uid_of(raw))
-            self._assignments.forget(raw)
+            self._delete(raw)
+
+    def _delete(self, raw: Manifest) -> None:
+        self._cluster.delete(SPLIT_ASSIGNMENT, self._namespace, self._name, uid=uid_of(raw))
+        self._assignments.forget(raw)
 
     def _refresh(self) -> None:
         kept = self._assignments.get(self._namespace, self._name)

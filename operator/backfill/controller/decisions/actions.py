@@ -30,6 +30,11 @@ class WriteAssignment:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoveAssignment:
+    """Remove the driver's assignment. A driver that starts without one ends at once."""
+
+
+@dataclass(frozen=True, slots=True)
 class StartDriver:
     """Start the driver of an attempt that has been recorded."""
 
@@ -54,7 +59,14 @@ class RemoveResource:
 
 
 Action = (
-    StartJob | CancelJob | WriteAssignment | StartDriver | KillDriver | StartLive | RemoveResource
+    StartJob
+    | CancelJob
+    | WriteAssignment
+    | RemoveAssignment
+    | StartDriver
+    | KillDriver
+    | StartLive
+    | RemoveResource
 )
 
 

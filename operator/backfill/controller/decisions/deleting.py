@@ -6,7 +6,13 @@ from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import NowhereToRun
 from backfill.api.quantities import format_duration
-from backfill.controller.decisions.actions import CancelJob, KillDriver, Next, RemoveResource
+from backfill.controller.decisions.actions import (
+    CancelJob,
+    KillDriver,
+    Next,
+    RemoveAssignment,
+    RemoveResource,
+)
 from backfill.controller.decisions.attempts import LOOK_SECONDS
 from backfill.controller.decisions.job_retries import (
     note_failure,
@@ -43,7 +49,11 @@ def remove(observed: Observed, draft: Draft) -> Next:
         return _without_driver(observed, draft) or Next(actions=(RemoveResource(),), at_rest=True)
     if _overdue(observed):
         return _let_go(observed, draft)
-    following = _without_driver(observed, draft) or _discard(observed, draft)
+    following = (
+        _without_driver(observed, draft)
+        or _without_assignment(observed)
+        or _discard(observed, draft)
+    )
     return _within_limit(observed, following)
 
 
@@ -61,6 +71,18 @@ def _without_driver(observed: Observed, draft: Draft) -> Next | None:
     # what an earlier cleanup has removed may be there again
     actions = (CancelJob(), KillDriver(attempt.number))
     return Next(actions=actions, requeue_seconds=LOOK_SECONDS)
+
+
+def _without_assignment(observed: Observed) -> Next | None:
+    """Removes the assignment; None once there is none.
+
+    A Spark operator that lags may still submit the child that was deleted. That driver would write
+    again what the cleanup removes, even after it, until the assignment is collected as garbage. One
+    that has found its assignment before is seen by the next reconcile.
+    """
+    if observed.assignment is None:
+        return None
+    return Next(actions=(RemoveAssignment(),), requeue_seconds=0)
 
 
 def _discard(observed: Observed, draft: Draft) -> Next:

@@ -46,6 +46,10 @@ class ControllerChannel:
             durable=False,
         )
 
+    def remove(self) -> None:
+        """Removes the assignment if there is one."""
+        (self.directory / ASSIGNMENT_FILE).unlink(missing_ok=True)
+
 
 def _read(file: CachedModel[M]) -> M | None:
     """A message in the format of another version counts as none: both sides repeat everything."""

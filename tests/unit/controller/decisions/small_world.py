@@ -13,6 +13,7 @@ from backfill.controller.decisions.actions import (
     Action,
     CancelJob,
     KillDriver,
+    RemoveAssignment,
     RemoveResource,
     StartDriver,
     StartJob,
@@ -138,6 +139,9 @@ class SmallWorld:
                     assert assignment.released >= old.released, "a release was taken back"
                     assert assignment.stop or not old.stop, "a stop was taken back"
                 self.assignment = assignment
+            case RemoveAssignment():
+                assert self.alive is None, "a driver loses its assignment"
+                self.assignment = None
             case StartDriver(attempt):
                 assert self.alive in (None, attempt), "a driver beside another"
                 assert self.status.attempts[-1].number == attempt, "started before it was recorded"

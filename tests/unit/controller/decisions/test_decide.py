@@ -22,6 +22,7 @@ from backfill.controller.decisions.actions import (
     CancelJob,
     Decision,
     KillDriver,
+    RemoveAssignment,
     RemoveResource,
     StartDriver,
     StartJob,
@@ -41,6 +42,7 @@ from backfill.controller.jobs.staged_outputs import staged_outputs
 from situations import (
     HEADER,
     NOW,
+    RUNNING,
     START,
     STEPS,
     assigned,
@@ -760,6 +762,15 @@ def test_deletion_kills_the_driver_first() -> None:
 def test_deletion_then_discards_what_was_made() -> None:
     resource = backfill(planned(attempts=(attempt(outcome="Failed"),)), deleted=True)
     assert decide(observed(resource)).next.actions == (StartJob(DiscardJob.of(resource)),)
+
+
+def test_deletion_leaves_no_assignment_to_a_driver_that_starts_late() -> None:
+    seen = running(resource={"deleted": True}, driver=DriverState())
+    decision = decide(seen)
+    assert decision.next.actions == (RemoveAssignment(),)
+    assert decision.next.requeue_seconds == 0
+    found_it_before = replace(seen, assignment=None, driver=RUNNING)
+    assert decide(found_it_before).next.actions == (CancelJob(), KillDriver(1))
 
 
 def test_deletion_waits_for_a_commit_under_way() -> None:

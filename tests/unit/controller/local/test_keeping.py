@@ -25,7 +25,7 @@ from backfill.controller.local.lock import ControllerLock
 from backfill.controller.local.store import LocalStore, stored
 from backfill.protocol.controller_liveness import controller_alive
 from backfill.protocol.split_assignment import STATUS_FILE
-from situations import NOW, backfill, planned, reported, running, with_condition
+from situations import NOW, assigned, backfill, planned, reported, running, with_condition
 from table_jobs import Clicks, ended, job_processes, silent_catalog
 from waiting import eventually
 
@@ -128,6 +128,15 @@ def test_a_report_that_makes_no_sense_is_none(tmp_path: Path) -> None:
     channel = ControllerChannel(tmp_path)
     (tmp_path / STATUS_FILE).write_text('{"attempt": "one"}')
     assert channel.report() is None
+
+
+def test_an_assignment_that_is_removed_is_none(tmp_path: Path) -> None:
+    channel = ControllerChannel(tmp_path)
+    channel.write(assigned())
+    assert channel.assignment() == assigned()
+    for _ in range(2):
+        channel.remove()
+        assert channel.assignment() is None
 
 
 def test_the_lock_is_free_as_soon_as_its_holder_is_killed(tmp_path: Path) -> None:
