@@ -2,13 +2,14 @@
 
 The location of a table is what its catalog says, which may belong to a tenant. Therefore everything
 that is listed must be below the directory of a result's own files, however a library parses the
-location, and on a disk no symbolic link is followed there.
+location and wherever symbolic links lead.
 """
 
 import os
 import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO, cast
 
 from pyarrow import fs
@@ -17,7 +18,7 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from backfill.api.errors import BackfillError
-from backfill.iceberg.no_symlinks import UnlinkedPath
+from backfill.protocol.atomic_files import replace_with_chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +39,13 @@ class OwnDirectory:
             BackfillError: the table's FileIO cannot list, or the location leads to another
                 directory.
         """
-        scheme, path = self._parse()
-        if scheme == "file":
-            return (posixpath.join(str(self), *parts) for parts in self._on_disk(path).files())
-        return _list_files(self.io, str(self))
+        path = self._path_on_disk()
+        return _list_files(self.io, str(self)) if path is None else _files_on_disk(path, str(self))
 
     def remove(self, location: str) -> bool:
         """Removes an unreferenced file. Returns False if that fails; the file then stays."""
-        scheme, path = self._parse()
-        if scheme != "file":
-            return remove_file(self.io, location)
-        try:
-            self._file_on_disk(path, location).remove_file()
-        except OSError:
-            return False
-        return True
+        self._path_on_disk()
+        return remove_file(self.io, location)
 
     def open(self, location: str) -> BinaryIO:
         """Opens a file.
@@ -60,18 +53,18 @@ class OwnDirectory:
         Raises:
             FileNotFoundError: it does not exist.
         """
-        scheme, path = self._parse()
-        if scheme == "file":
-            return os.fdopen(self._file_on_disk(path, location).open(), "rb")
+        self._path_on_disk()
         return cast("BinaryIO", self.io.new_input(location).open(seekable=False))
 
     def write(self, location: str, chunks: Iterable[bytes]) -> None:
         """Replaces a file. A store that shows files before they are complete shows a part of it
         until then, or after an error; a disk does not.
         """
-        scheme, path = self._parse()
-        if scheme == "file":
-            self._file_on_disk(path, location).write_chunks(chunks)
+        path = self._path_on_disk()
+        if path is not None:
+            file = path / location.removeprefix(f"{self}/")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            replace_with_chunks(file, chunks)
             return
         with self.io.new_output(location).create(overwrite=True) as stream:
             for chunk in chunks:
@@ -81,22 +74,28 @@ class OwnDirectory:
         """The location of the directory."""
         return posixpath.join(self.base, self.own)
 
-    def _parse(self) -> tuple[str, str]:
+    def _path_on_disk(self) -> Path | None:
+        """The directory on a disk to which symbolic links lead; None in an object store.
+
+        Raises:
+            BackfillError: the location leads to another directory.
+        """
         scheme, _, path = PyArrowFileIO.parse_location(str(self), self.io.properties)
+        if scheme == "file":
+            path = os.path.realpath(path)
         if not f"/{path}".endswith(f"/{self.own}") or {"", ".", ".."} & set(self.own.split("/")):
             raise BackfillError(
                 f"files below {self.base} cannot be removed: the location leads to {path}, where"
                 " other files may be"
             )
-        return scheme, path
+        return Path(path) if scheme == "file" else None
 
-    def _file_on_disk(self, path: str, location: str) -> UnlinkedPath:
-        place = self._on_disk(path)
-        names = location.removeprefix(f"{self}/").split("/")
-        return UnlinkedPath(place.base, (*place.parts, *names))
 
-    def _on_disk(self, path: str) -> UnlinkedPath:
-        return UnlinkedPath(path.removesuffix(self.own), tuple(self.own.split("/")))
+def _files_on_disk(path: Path, directory: str) -> Iterator[str]:
+    """The locations of all files, except those to which links below lead, which may be in use."""
+    for found, _, names in os.walk(path):
+        for name in names:
+            yield posixpath.join(directory, (Path(found) / name).relative_to(path).as_posix())
 
 
 def _list_files(io: FileIO, directory: str) -> Iterator[str]:

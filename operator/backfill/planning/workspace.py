@@ -5,6 +5,8 @@ The operator only names workspaces; PyArrow is imported when one is opened.
 
 import os
 import posixpath
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -15,7 +17,7 @@ from backfill.api.errors import Problem, first_line
 from backfill.api.sealed_json import sealed, unsealed
 from backfill.api.workspace_locations import LOCATION_FORM, is_local, is_plain
 from backfill.iceberg.library_errors import says_later
-from backfill.iceberg.no_symlinks import UnlinkedPath
+from backfill.protocol.atomic_files import replace_file
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -39,7 +41,7 @@ class Workspace:
     """
     own: str = ""
     """End of the path that belongs to this Backfill alone.
-    Nothing is opened whose path does not end so, and on a disk no symbolic link in it is followed.
+    Nothing is opened whose path does not end so, on a disk also after symbolic links are followed.
     Empty if it is unknown; then nothing can be removed.
     """
 
@@ -85,7 +87,8 @@ class Workspace:
         from pyarrow import fs
 
         if is_local(self.uri):
-            return self._local(directory).names()
+            local = self._local(directory)
+            return [entry.name for entry in local.iterdir()] if local.exists() else []
         filesystem, path = self._open(directory)
         return [
             entry.base_name
@@ -97,7 +100,12 @@ class Workspace:
         from pyarrow import fs
 
         if is_local(self.uri):
-            return ["/".join(parts) for parts in self._local().files()]
+            below = self._local()
+            return [
+                (Path(directory) / name).relative_to(below).as_posix()
+                for directory, _, names in os.walk(below)
+                for name in names
+            ]
         filesystem, path = self._open()
         found = filesystem.get_file_info(
             fs.FileSelector(path, allow_not_found=True, recursive=True)
@@ -124,7 +132,9 @@ class Workspace:
         On a local disk, the content survives a crash of the machine.
         """
         if is_local(self.uri):
-            self._local(name).write(content)
+            local = self._local(name)
+            local.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(local, content)
             return
         filesystem, path = self._open(name)
         # object stores show a file only when it is complete
@@ -152,7 +162,7 @@ class Workspace:
         try:
             self.write(_PROBE, b"")
             if is_local(self.uri):
-                self._local(_PROBE).remove_file()
+                self._local(_PROBE).unlink()
             else:
                 filesystem, path = self._open(_PROBE)
                 filesystem.delete_file(path)
@@ -183,7 +193,8 @@ class Workspace:
         if not self.own:
             raise ValueError(f"{self.uri} may not belong to a Backfill, so it was not removed")
         if is_local(self.uri):
-            self._local().remove()
+            with suppress(FileNotFoundError):
+                shutil.rmtree(self._local())
             return
         filesystem, path = self._open()
         if not _is_there(filesystem, path):
@@ -202,7 +213,8 @@ class Workspace:
 
         if is_local(self.uri):
             # it may hold files of others, or its parent belong to others
-            self._local().remove_if_empty()
+            with suppress(OSError):
+                self._local().rmdir()
             return
         filesystem, path = self._open()
         if not filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True)):
@@ -213,20 +225,16 @@ class Workspace:
         import pyarrow as pa
 
         if is_local(self.uri):
-            return pa.PythonFile(os.fdopen(self._local(name).open(), "rb"), mode="r")
+            return pa.OSFile(str(self._local(name)))
         filesystem, path = self._open(name)
         return filesystem.open_input_file(path)
 
-    def _local(self, *parts: str) -> UnlinkedPath:
-        """A path on a disk.
-
-        Links are followed in the part that a person has named, and not below.
-        """
+    def _local(self, *parts: str) -> Path:
+        """A path on a disk, in the directory to which symbolic links lead."""
         self._check()
-        directory = str(Path(self.uri.removeprefix("file:")).absolute())
-        base = directory.removesuffix(f"/{self.own}") if self.own else directory
-        below = [*self.own.split("/"), *(name for part in parts for name in part.split("/"))]
-        return UnlinkedPath(base or "/", tuple(name for name in below if name))
+        directory = os.path.realpath(self.uri.removeprefix("file:"))
+        self._check_end(directory, self.own)
+        return Path(directory, *parts)
 
     def _open(self, *parts: str) -> "tuple[fs.FileSystem, str]":
         """The file system and path for something in an object store."""
@@ -235,9 +243,13 @@ class Workspace:
         self._check()
         place = urlsplit(posixpath.join(self.uri, *parts))
         path = place.netloc + place.path
-        if not f"{path}/".endswith(f"{posixpath.join('/', self.own, *parts).rstrip('/')}/"):
-            raise ValueError(f"{self.uri} leads to {path}, which does not belong to this Backfill")
+        self._check_end(path, posixpath.join(self.own, *parts))
         return open_store(place.scheme, place.netloc, self.catalog), path
+
+    def _check_end(self, path: str, own: str) -> None:
+        """Checks that a path ends as this Backfill's own does."""
+        if not f"{path}/".endswith(f"{posixpath.join('/', own).rstrip('/')}/"):
+            raise ValueError(f"{self.uri} leads to {path}, which does not belong to this Backfill")
 
     def _check(self) -> None:
         """Checks that every library parses the location in the same way, and that it ends as this

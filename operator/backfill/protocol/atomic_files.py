@@ -4,6 +4,7 @@ process may be reading or that must survive a crash.
 
 import os
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -12,10 +13,16 @@ def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
 
     ``durable`` also waits for the disk, so that the new content survives a crash of the machine.
     """
+    replace_with_chunks(path, (content,), durable=durable)
+
+
+def replace_with_chunks(path: Path, chunks: Iterable[bytes], *, durable: bool = True) -> None:
+    """The same for a content in several parts."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         with temporary.open("wb") as stream:
-            stream.write(content)
+            for chunk in chunks:
+                stream.write(chunk)
             stream.flush()
             if durable:
                 os.fsync(stream.fileno())
