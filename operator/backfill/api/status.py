@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AliasChoices, BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from backfill.api.base import Message, Model, printable, shortened
 from backfill.api.conditions import Condition, ConditionType, Reason
@@ -447,9 +447,7 @@ class BackfillStatus(Model):
 
     observed_generation: int = 0
     """Generation of the spec that the status was computed from."""
-    spec_digest: Annotated[
-        str, Field(max_length=64, validation_alias=AliasChoices("specDigest", "tried"))
-    ] = ""
+    spec_digest: Annotated[str, Field(max_length=64)] = ""
     """Digest of the spec that the controller acted on last. A failed Backfill is retried when its
     spec changes, except for ``ttlAfterFinished``.
     """

@@ -117,12 +117,6 @@ def test_a_status_is_stored_without_what_is_empty() -> None:
     assert "message" not in stored["attempts"][0]  # type: ignore[index]
 
 
-def test_a_status_of_an_earlier_version_is_read() -> None:
-    earlier = read_json(BackfillStatus, {"tried": "0123456789abcdef"})
-    assert earlier.spec_digest == "0123456789abcdef"
-    assert earlier.to_manifest()["specDigest"] == "0123456789abcdef"
-
-
 def test_a_conditions_transition_time_moves_only_with_its_status() -> None:
     first, later = parse_time("2021-07-11T00:00:00Z"), parse_time("2021-07-12T00:00:00Z")
     conditions = set_condition((), ConditionType.PLANNED, "Unknown", Reason.PLANNING, "", first, 1)
