@@ -30,7 +30,6 @@ from pyspark.sql import functions as F
 
 from backfill.runtime.batch import measure_arrivals
 from backfill.runtime.batch.arrival_cells import cells_of_tasks
-from backfill.runtime.batch.same_watermarks import without_copies
 from backfill.runtime.batch.span_runner import SpanRunner
 from backfill.runtime.catalyst import analyzed, kind_of, nodes_of, pruned
 from backfill.runtime.queries.run_state import FINISHED
@@ -513,7 +512,7 @@ def test_watermarks_of_the_same_rows_are_measured_once(
     nodes = nodes_of(pruned(analyzed(program(read)), spark))
     watermarks = [node for node in nodes if kind_of(node) == "EventTimeWatermark"]
     assert len(watermarks) == 2
-    assert without_copies(watermarks, spark) == watermarks[:number]
+    assert measure_arrivals.without_copies(watermarks, spark) == watermarks[:number]
 
 
 def test_the_driver_is_given_each_cell_once(

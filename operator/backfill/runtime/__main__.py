@@ -4,9 +4,24 @@ imported a second time.
 
 import os
 import sys
+from collections.abc import MutableMapping
+from pathlib import Path
 
+from backfill.api.catalog_properties import CATALOGS_VARIABLE, catalog_variables, mounted_catalogs
 from backfill.protocol.hand_off_messages import LIVE_SETTINGS_VARIABLE
-from backfill.runtime.mounted_catalogs import publish_catalogs
+
+
+def publish_catalogs(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Puts the properties of all catalogs that are mounted into this pod into the environment.
+
+    PyIceberg reads them there when it is imported, also for the application. Tasks, and the
+    processes that commit, are started by the JVM and do not get what this program adds to its
+    environment: they read the mounted files themselves, see
+    :func:`backfill.iceberg.catalogs.catalog_properties`.
+    """
+    directory = environment.get(CATALOGS_VARIABLE)
+    for name, properties in mounted_catalogs(Path(directory)).items() if directory else ():
+        environment.update(catalog_variables(name, properties))
 
 
 def _main() -> int:

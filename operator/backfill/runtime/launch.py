@@ -4,12 +4,14 @@ for ``python -m backfill.runtime``.
 
 import logging
 import os
+import signal
 import sys
 import threading
 import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
@@ -21,7 +23,6 @@ from backfill.planning.plan import read_header
 from backfill.protocol.driver_settings import CLUSTER_CHANNEL
 from backfill.runtime.agent.agent import Agent
 from backfill.runtime.agent.channel import Channel, DirectoryChannel
-from backfill.runtime.agent.graceful_stop import GracefulSignals
 from backfill.runtime.agent.kubernetes_channel import REQUESTS, KubernetesChannel
 from backfill.runtime.changes.newest_rows import keep_newest_rows
 from backfill.runtime.comparison.compare_outputs import compare_outputs
@@ -43,6 +44,7 @@ from backfill.runtime.source.split_reading import count_rows
 from backfill.runtime.switching.install import install
 
 _END_GRACE_SECONDS = 30.0
+_SIGNAL_GRACE_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -93,6 +95,35 @@ def drive(run: Run, agent: Agent) -> Outcome:
     run.over.wait()
     agent.reported.wait()
     return run.outcome or failed("the run ended without reporting its outcome")
+
+
+class GracefulSignals:
+    """Ends the driver on SIGTERM and SIGINT like a suspension: released steps are committed first.
+
+    The first signal sets ``stopping``. After a second one, or after a minute, the process ends at
+    once.
+    """
+
+    def __init__(self, stopping: threading.Event):
+        self._stopping = stopping
+        self._deadline: threading.Timer | None = None
+
+    def install(self) -> None:
+        """Installs the handlers. Call it again after a SparkContext was started, since PySpark
+        replaces that of SIGINT.
+        """
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._handle)
+            signal.signal(signal.SIGINT, self._handle)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self._deadline is not None:
+            os._exit(128 + number)
+        _log.warning("signal %s: stopping after the released steps", number)
+        self._stopping.set()
+        self._deadline = threading.Timer(_SIGNAL_GRACE_SECONDS, os._exit, (128 + number,))
+        self._deadline.daemon = True
+        self._deadline.start()
 
 
 def log_to_stderr() -> None:

@@ -15,7 +15,7 @@ from backfill.api.catalog_properties import CATALOGS_VARIABLE
 from backfill.controller.children.launcher import launcher_config_map
 from backfill.iceberg.catalogs import catalog_properties
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE
-from backfill.runtime.mounted_catalogs import publish_catalogs
+from backfill.runtime.__main__ import publish_catalogs
 from backfill.runtime.sink import _opened
 from iceberg_tables import catalog_properties as sqlite_properties
 from iceberg_tables import sqlite_catalog

@@ -8,6 +8,7 @@ happened in the meantime.
 """
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -32,7 +33,6 @@ from backfill.protocol.split_assignment import (
     SplitAssignmentSpec,
     SplitAssignmentStatus,
 )
-from backfill.runtime.agent.retry_delays import Retries
 from backfill.runtime.agent.seen_assignment import SeenAssignment
 from backfill.runtime.settings import RuntimeSettings
 
@@ -41,6 +41,8 @@ REQUESTS: Final = RequestOptions(user_agent=DRIVER_MANAGER, read_seconds=15.0, r
 _WATCH_SECONDS = 240
 _SILENCE_SECONDS = 100.0
 """Seconds after which a silent watch is considered dead. It gets a bookmark about once a minute."""
+_MOST_ASKED_SECONDS = 30.0
+"""Longest wait that a server may ask for."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +66,42 @@ class Timing:
     """How long a driver waits for an unavailable API server at its start, and with its last report.
     While it runs, it waits forever.
     """
+
+
+class Retries:
+    """Retries of one operation. The delay doubles each time.
+
+    Logs the first failure, and the next success.
+    """
+
+    def __init__(self, what: str, first_seconds: float, last_seconds: float):
+        self._what, self._first, self._last = what, first_seconds, last_seconds
+        self._failures = 0
+        self._next = first_seconds
+
+    def worked(self) -> None:
+        """Records a success: the next failure counts as the first."""
+        if self._failures:
+            _log.info("%s works again after %d failures", self._what, self._failures)
+        self._failures, self._next = 0, self._first
+
+    def failed(self, error: Exception, asked_seconds: float | None = None) -> float:
+        """Records a failure, and returns the seconds to wait: at least what the server asked for,
+        up to half a minute.
+
+        The delay has a random part, so that a thousand drivers do not retry at the same moment.
+        """
+        self._failures += 1
+        _log.log(
+            logging.WARNING if self._failures == 1 else logging.DEBUG,
+            "%s failed; retrying: %s",
+            self._what,
+            error,
+        )
+        seconds, self._next = self._next, min(self._next * 2, self._last)
+        return max(
+            seconds * random.uniform(0.5, 1.0), min(asked_seconds or 0.0, _MOST_ASKED_SECONDS)
+        )
 
 
 class KubernetesChannel:

@@ -9,7 +9,7 @@ from functools import partial
 from threading import Thread
 
 from py4j.java_gateway import JavaObject
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch.arrival_cells import cells_of_frame, width_us
@@ -17,7 +17,6 @@ from backfill.runtime.batch.arrival_lags import AtWatermark, Cells
 from backfill.runtime.batch.batch_sources import Leaves
 from backfill.runtime.batch.pass_through import handed_on
 from backfill.runtime.batch.rebind_plan import below_watermark, hides_arrival, is_state, rebind
-from backfill.runtime.batch.same_watermarks import without_copies
 from backfill.runtime.catalyst import (
     analyzed,
     children_of,
@@ -27,7 +26,9 @@ from backfill.runtime.catalyst import (
     keeps_moments,
     kind_of,
     nodes_of,
+    optimized,
     pruned,
+    schema_of,
     type_of,
 )
 from backfill.runtime.queries.logical_plan import (
@@ -35,7 +36,7 @@ from backfill.runtime.queries.logical_plan import (
     event_times,
     is_event_time,
 )
-from backfill.runtime.source.clock import is_source, source_of
+from backfill.runtime.source.clock import is_source, source_of, topic_of
 from backfill.runtime.source.timestamp_columns import microseconds
 from backfill.runtime.spark_versions import as_thread
 
@@ -198,3 +199,41 @@ def _cells_by_spark(
 
 def _sources(nodes: Iterable[JavaObject]) -> set[str]:
     return {source_of(each) for each in nodes if is_source(each)}
+
+
+def without_copies(watermarks: Sequence[JavaObject], spark: SparkSession) -> list[JavaObject]:
+    """The watermarks without repetitions: each differs from all before it in its rows, its event
+    times or its delay. A query that joins a stream with itself, or reads a source twice, has one at
+    each place.
+    """
+    if len(watermarks) < 2:
+        return list(watermarks)
+    rows = _SameRows(watermarks, spark)
+    found: list[tuple[JavaObject, JavaObject, int]] = []
+    for node in watermarks:
+        times, delay_ms = rows.times(node), int(node.getDelayMs(node.delay()))
+        if not any(delay_ms == other and times.sameResult(same) for _, same, other in found):
+            found.append((node, times, delay_ms))
+    return [node for node, _, _ in found]
+
+
+class _SameRows:
+    """Rows of each source, the same ones wherever it is read: for Spark, every place where a stream
+    is defined has its own.
+    """
+
+    def __init__(self, watermarks: Sequence[JavaObject], spark: SparkSession):
+        self._spark = spark
+        self._of: dict[tuple[str, str | None], DataFrame] = {
+            (source_of(each), topic_of(each)): spark.createDataFrame([], schema_of(each))
+            for node in watermarks
+            for each in nodes_of(node)
+            if is_source(each)
+        }
+
+    def times(self, watermark: JavaObject) -> JavaObject:
+        """The optimized plan of its event times, over these rows."""
+        time = column_of(self._spark, watermark.eventTime().toAttribute())
+        times = analyzed(frame_of(self._spark, watermark).select(time))
+        bound = rebind(times, self._spark, lambda source, topic: self._of[source, topic])
+        return optimized(analyzed(bound), self._spark)

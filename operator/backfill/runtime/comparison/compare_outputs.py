@@ -3,6 +3,8 @@ committed.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -11,11 +13,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from backfill.api.conditions import Reason
-from backfill.api.errors import BadInput
+from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.api.output import Output, PublishMode, Validate
 from backfill.api.quantities import to_us
 from backfill.api.spec import Window
 from backfill.api.validation import settings_digest
+from backfill.iceberg.library_errors import is_refusal
 from backfill.iceberg.open_tables import Catalogs
 from backfill.outputs.comparable_outputs import check_comparison, compared_schema
 from backfill.outputs.compared_tables import ComparedTable, other_table, own_table
@@ -32,7 +35,6 @@ from backfill.runtime.comparison.compared_sides import (
 )
 from backfill.runtime.comparison.count_matches import Rows, Wish, compare
 from backfill.runtime.comparison.report import Clues, Report
-from backfill.runtime.comparison.unreadable_reference import lasting_refusals
 from backfill.runtime.queries.failure_causes import cause_of, lasting_cause
 from backfill.runtime.queries.run_state import Run
 from backfill.runtime.queries.tracker import Tracker
@@ -46,6 +48,7 @@ _MOST_STRETCHES = 240
 """Stretches of time that figures are given for: ten days by the hour, longer windows more coarsely.
 """
 _TAG = "backfill-comparison"
+_RAISED = f"{BackfillError.__module__}.{BackfillError.__name__}: "
 
 _log = logging.getLogger(__name__)
 
@@ -184,6 +187,37 @@ def compare_output(
         snapshot_id=current,
         report=report.write(settings.plan_workspace),
     )
+
+
+@contextmanager
+def lasting_refusals(
+    reference: str | None, field: str, *, in_tasks: bool = False
+) -> Iterator[None]:
+    """Raises a refusal of access to the reference as an error that no other attempt would fix. Only
+    the comparison needs this permission, so nobody notices earlier that it is missing.
+
+    Args:
+        reference: the name of the table; without one nothing is changed.
+        field: its path in the spec.
+        in_tasks: whether Spark reads, also other tables: only errors that name the table count.
+
+    Raises:
+        BadInput: access was refused.
+    """
+    try:
+        yield
+    except Exception as error:
+        if reference is None or not is_refusal(error):
+            raise
+        if isinstance(error, BadInput):
+            lasting = [replace(problem, may_pass=False) for problem in error.problems]
+            raise BadInput(lasting) from error
+        cause = cause_of(error).partition("\n")[0].removeprefix(_RAISED)
+        if in_tasks and f" of {reference} cannot be read: " not in cause:
+            raise
+        message = cause if in_tasks else f"{reference} cannot be read: {cause}"
+        fix = "grant the application's identity read access to it, then retry"
+        raise BadInput(Problem(field, message, fix)) from error
 
 
 def _only_in(one: Schema, other: Schema) -> tuple[str, ...]:

@@ -2,8 +2,7 @@
 see it: it is refused at the call, unless the Backfill allows it.
 
 Seen are connections and processes of Python code in the driver, connections of some clients that
-are not written in Python (:mod:`backfill.runtime.switching.native_clients`), use of Spark's JVM,
-and what runs on executors only for its effects;
+are not written in Python, use of Spark's JVM, and what runs on executors only for its effects;
 :mod:`backfill.runtime.switching.sql_statements` sees SQL statements. Not seen are connections that
 were open before, those of other libraries that are not written in Python or that have threads of
 their own from before, files, and whatever functions do on executors that give rows.
@@ -17,6 +16,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from concurrent.futures.thread import _worker
 from contextlib import nullcontext
 from multiprocessing.process import BaseProcess
+from types import ModuleType
 from typing import Any
 
 from pyspark import RDD, SparkContext
@@ -30,7 +30,7 @@ from backfill.runtime.switching.batch_function import (
     not_the_function,
     within,
 )
-from backfill.runtime.switching.native_clients import check_clients
+from backfill.runtime.switching.late_imports import when_imported
 from backfill.runtime.switching.program_lines import library_call
 
 _EVENTS: dict[str, tuple[Effect, str]] = {
@@ -47,6 +47,16 @@ _EVENTS: dict[str, tuple[Effect, str]] = {
 """Events of Python's audit hooks, by their names."""
 _SUBJECT = {"socket.connect": 1, "socket.sendto": 1, "socket.sendmsg": 1}
 """Which argument of an event says what it is about, if not the first."""
+_CONNECTING = {
+    "MySQLdb": "connect",
+    "mysql.connector": "connect",
+    "psycopg": "connect",
+    "psycopg2": "_connect",  # what its connect() calls, under whatever name a program has that
+    "pymssql": "connect",
+    "pyodbc": "connect",
+}
+"""Clients of databases that are not written in Python: by module, the function that connects.
+"""
 _SPARK = {"pyspark", "py4j"}
 _OWN = {"backfill", *_SPARK}
 _ROOTS = {"_jvm", "_gateway"}
@@ -101,6 +111,27 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     effect, what = found
     subject = arguments[_SUBJECT.get(event, 0) : _SUBJECT.get(event, 0) + 1]
     check(effect, what.format(*map(_named, subject)) + library_call())
+
+
+def check_clients(check: Callable[[], None]) -> None:
+    """Calls ``check`` before a client that is not written in Python connects, from now on: also one
+    that is imported later. Python's audit hooks do not see these connections.
+    """
+    when_imported(_CONNECTING, lambda module: _check_client(module, check))
+
+
+def _check_client(module: ModuleType, check: Callable[[], None]) -> None:
+    name = _CONNECTING[module.__name__]
+    original = getattr(module, name, None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def connect(*args: Any, **kwargs: Any) -> Any:
+        check()
+        return original(*args, **kwargs)
+
+    setattr(module, name, connect)
 
 
 def _named(subject: Any) -> str:

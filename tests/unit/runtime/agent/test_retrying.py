@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from backfill.runtime.agent.retry_delays import Retries
+from backfill.runtime.agent.kubernetes_channel import Retries
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError
 from requests import HTTPError, Response
 
 from backfill.api.errors import BackfillError, BadInput, InvalidPlanInput, Problem
-from backfill.runtime.comparison.unreadable_reference import lasting_refusals
+from backfill.runtime.comparison.compare_outputs import lasting_refusals
 
 FIELD = "spec.outputs[0].validate.reference.table"
 

@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill.runtime.source.sorting import in_order
+from backfill.runtime.source.split_reading import in_order
 
 rows = st.lists(
     st.tuples(st.integers(0, 3), st.integers(0, 1_000), st.text(max_size=3)),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backfill.runtime.switching import native_clients, program_lines, side_effects
+from backfill.runtime.switching import program_lines, side_effects
 from backfill.runtime.switching.batch_function import within
 
 
@@ -85,9 +85,9 @@ def test_a_client_of_a_database_that_is_not_written_in_python_does_not_reach_pro
     try:
         if imported == "before":
             known = importlib.import_module("psycopg2").connect
-            native_clients.check_clients(check)
+            side_effects.check_clients(check)
         else:
-            native_clients.check_clients(check)
+            side_effects.check_clients(check)
             known = importlib.import_module("psycopg2").connect
         with pytest.raises(RefusedError):
             known("host=production")
