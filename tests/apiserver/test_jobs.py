@@ -194,6 +194,22 @@ def test_a_pod_plans_with_the_catalog_of_its_secret_and_is_removed(stage: Stage)
     eventually(lambda: not stage.kubelet.pods(), "the end of a pod that has done its work")
 
 
+def test_a_pod_that_starts_after_its_job_was_abandoned_says_so_and_does_nothing(
+    stage: Stage,
+) -> None:
+    """As after a pause of the operator that created it: the Backfill may be gone by then."""
+    job = stage.job()
+    pod = stage.started(stage.with_secret().runner(), job)
+    name = job_name(stage.backfill, job)
+    stage.admin.delete(f"{JOB_REPORTS.format(stage.namespace)}/{name}").expect()
+    done = stage.kubelet.run(pod)
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"JobReport {name} does not exist: the job was abandoned\n",
+    )
+    assert not Path(job.workspace.uri).exists()
+
+
 def test_an_operator_that_starts_anew_finds_the_pod_and_its_result(stage: Stage) -> None:
     job = stage.job()
     pod = stage.started(stage.with_secret().runner(), job)

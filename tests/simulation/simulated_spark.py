@@ -487,6 +487,9 @@ class SimulatedSparkCluster:
         if config_map is None:  # it waits for it, as for any volume
             self._world.after(10.0, lambda: self._run(pod))
             return None
+        if self._server.get(JOB_REPORT, given) is None:
+            self._ended(name, uid, 1, "Error")
+            return None
         job = decode_job(base64.b64decode(config_map["binaryData"][JOB_KEY]))
 
         def end(message: Message | None) -> None:

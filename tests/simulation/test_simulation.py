@@ -89,6 +89,20 @@ def test_a_driver_that_is_submitted_after_its_backfill_was_deleted_writes_nothin
     assert any("driver 1 finds no SplitAssignment" in line for line in result.lines)
 
 
+def test_a_job_whose_pod_is_created_after_its_backfill_was_deleted_makes_nothing() -> None:
+    result = replay(
+        {
+            ("second replica", 0): 1,
+            ("person at Planning", 0): PLANS.index("delete it"),
+            ("operator-1 create configmaps", 0): FATES.index(
+                "the process is paused for 150 s before it"
+            ),
+        }
+    )
+    assert result.failure == ""
+    assert any("operator-1 has ended" in line for line in result.lines)
+
+
 def test_of_a_failing_history_only_what_it_needs_is_shown() -> None:
     needed = {("driver 1", 2): 1, ("person 1", 0): 1}
     more = {("kubelet", number): 2 for number in range(20)}

@@ -33,7 +33,7 @@ from backfill.controller.jobs.run_job import run_job
 from backfill.iceberg.answer_limits import bound_answers
 from backfill.kube.client import Cluster
 from backfill.kube.packed_json import MOST_VALUES, is_readable
-from backfill.kube.request_errors import ClusterError
+from backfill.kube.request_errors import ClusterError, NotFound
 from backfill.kube.resources import JOB_REPORT
 from backfill.planning.planning_progress import PlanningProgress
 from backfill.protocol.split_assignment import DRIVER_MANAGER
@@ -77,6 +77,7 @@ def _main(hidden: Redactor, unreadable: BackfillError | None) -> int:
             else Cluster.from_kubeconfig()
         )
         desk = _Desk(cluster, os.environ[JOB_VARIABLE])
+        desk.check_in()
         end = Message("Failed", error=unreadable) if unreadable else run_job(job, desk.note)
         used = Used(
             time.monotonic() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -98,6 +99,25 @@ class _Desk:
     cluster: Cluster
     report: str
     noted_at: float = field(default=-_PROGRESS_SECONDS)
+
+    def check_in(self) -> None:
+        """Checks that the result is still wanted.
+
+        An operator that was paused may create the pod of a job that another one has abandoned, and
+        whose Backfill is gone: nobody would remove what the job makes. Other errors may pass before
+        the job is done.
+
+        Raises:
+            BackfillError: the JobReport does not exist.
+        """
+        try:
+            self._change({})
+        except NotFound as error:
+            raise BackfillError(
+                f"JobReport {self.report} does not exist: the job was abandoned"
+            ) from error
+        except ClusterError as error:
+            _LOG.warning("the JobReport could not be checked: %s", error)
 
     def note(self, progress: PlanningProgress) -> None:
         """Records the progress of planning at intervals. Errors are ignored."""
@@ -124,7 +144,10 @@ class _Desk:
         self._write(RESULT_KEY, base64.b64encode(content).decode())
 
     def _write(self, key: str, text: str) -> None:
-        namespace, change = self.cluster.namespace, {"status": {key: text}}
+        self._change({key: text})
+
+    def _change(self, status: dict[str, str]) -> None:
+        namespace, change = self.cluster.namespace, {"status": status}
         self.cluster.merge(
             JOB_REPORT, namespace, self.report, change, manager=DRIVER_MANAGER, subresource="status"
         )
