@@ -14,6 +14,7 @@ from samples import BACKFILL
 from manifests import changed
 from waiting import eventually
 
+_WATCHES = 6
 LEASES = "apis/coordination.k8s.io/v1/namespaces/{}/leases"
 
 
@@ -149,6 +150,7 @@ def test_an_api_server_that_is_away_for_moments_costs_no_leadership(
         )
         with running(operator):
             wait_until_ready(operator)
+            eventually(lambda: proxy.count("watch") >= _WATCHES, "it watches all that there is")
             with proxy.away():
                 admin.create(
                     BACKFILLS.format(namespace), changed(BACKFILL, {"metadata.name": "meanwhile"})
