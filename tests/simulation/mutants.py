@@ -16,22 +16,18 @@ from backfill.api.status import Attempt
 from backfill.controller.cluster import store
 from backfill.controller.cluster.driver import KubernetesBackend
 from backfill.controller.cluster.job_pods.runner import PodJobs
-from backfill.controller.decisions import (
-    assignment,
-    attempts,
-    decide,
-    deleting,
-    job_retries,
-    planning,
-    publishing,
-    running,
-    silent_driver,
-    status_draft,
-    suspending,
-    undoing,
-)
+from backfill.controller.decisions import decide, deleting, job_retries, status_draft
 from backfill.controller.decisions.actions import Next, RemoveResource
 from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.plan import planning
+from backfill.controller.decisions.result import publishing, undoing
+from backfill.controller.decisions.run import (
+    assignment,
+    attempts,
+    running,
+    silent_driver,
+    suspending,
+)
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.any_job import JobState
 from backfill.controller.jobs.kinds.undo import UndoResult
@@ -181,7 +177,7 @@ MUTANTS: Mapping[str, tuple[_Change, ...]] = {
     "the cleanup does not wait for the driver": ((deleting, "_without_driver", lambda *_: None),),
     "an approval counts for another result": ((store.KubernetesStore, "decisions", _any_decision),),
     "approval is not waited for": ((publishing, "waits", lambda *_: False),),
-    "the backoff has no bound": ((attempts, "_LONGEST_BACKOFF", timedelta(days=9)),),
+    "the backoff has no bound": ((job_retries, "_LONGEST_BACKOFF", timedelta(days=9)),),
     "a job that failed is tried again at once": ((job_retries, "seconds_until_retry", _retry_now),),
     "a status is written without a change": ((status_draft, "set_condition", _always_new),),
     "a request to stop is taken back": (

@@ -10,7 +10,7 @@ from backfill.api.spark_application import Application
 from backfill.api.status import execution_in_words
 from backfill.cli.ask_driver import ask, check_answered
 from backfill.cli.text import seconds
-from backfill.controller.decisions.execution_messages import too_short
+from backfill.controller.decisions.run.execution_messages import too_short
 from backfill.controller.driver import Launch
 from backfill.planning.plan import plan_directory
 from backfill.planning.workspace import Workspace, checkpoints

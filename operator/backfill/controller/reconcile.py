@@ -25,14 +25,14 @@ from backfill.controller.decisions.actions import (
     StartLive,
     WriteAssignment,
 )
-from backfill.controller.decisions.attempts import seconds_until_attempt
 from backfill.controller.decisions.decide import decide, finished
 from backfill.controller.decisions.deleting import removal_overdue
-from backfill.controller.decisions.measured_rates import Meter
 from backfill.controller.decisions.observed import Observed, next_attempt_number
 from backfill.controller.decisions.overlapping_backfills import published_tables, rivals
 from backfill.controller.decisions.policy import CLUSTER, Policy
-from backfill.controller.decisions.received_plans import is_of_status
+from backfill.controller.decisions.run.attempts import seconds_until_attempt
+from backfill.controller.decisions.run.measured_rates import Meter
+from backfill.controller.decisions.run.received_plans import is_of_status
 from backfill.controller.driver import Backend, DriverState, Launch
 from backfill.controller.interfaces import Channel, JobRunner, LiveApplication, Plans, Store
 from backfill.controller.jobs.any_job import JobState

@@ -7,13 +7,14 @@ import pytest
 
 from backfill.controller.cluster.job_pods.pod_manifests import LONGEST_SECONDS
 from backfill.controller.cluster.job_pods.runner import START_SECONDS
-from backfill.controller.decisions import attempts, planning
 from backfill.controller.decisions import deleting as removing
-from backfill.controller.decisions import finished as resting
 from backfill.controller.decisions import job_retries as work
-from backfill.controller.decisions import pending_driver as pending
-from backfill.controller.decisions import silent_driver as silence
-from backfill.controller.decisions import suspending as stopping
+from backfill.controller.decisions.plan import planning
+from backfill.controller.decisions.result import finished as resting
+from backfill.controller.decisions.run import attempts
+from backfill.controller.decisions.run import pending_driver as pending
+from backfill.controller.decisions.run import silent_driver as silence
+from backfill.controller.decisions.run import suspending as stopping
 from backfill.iceberg import open_tables
 from backfill.outputs import table_commits
 from repository import ROOT

@@ -19,7 +19,7 @@ from backfill.cli.plan_page import render_plan
 from backfill.cli.screen import in_words
 from backfill.cli.text import size, warn
 from backfill.controller.cluster.plan_config_map import KubernetesPlans
-from backfill.controller.decisions.run_estimate import by_earlier_runs
+from backfill.controller.decisions.run.run_estimate import by_earlier_runs
 from backfill.kube.request_errors import Forbidden
 from backfill.planning.plan_summary import PlanSummary, summarize
 

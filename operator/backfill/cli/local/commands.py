@@ -31,7 +31,7 @@ from backfill.cli.result_json import result_line
 from backfill.cli.run_end import already_succeeded, exit_status, print_end, waiting_for
 from backfill.cli.status_pages import details, listing
 from backfill.cli.text import say, warn
-from backfill.controller.decisions.finished import expires_at
+from backfill.controller.decisions.result.finished import expires_at
 from backfill.controller.local.lock import ControllerLock
 from backfill.controller.local.store import LocalStore
 from backfill.controller.local.store import stored as stored_in

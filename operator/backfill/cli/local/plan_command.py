@@ -18,8 +18,8 @@ from backfill.cli.explain_queries import explain, render_queries, warnings
 from backfill.cli.local.target import read_file
 from backfill.cli.optional_dependencies import SPARK, TABLES, require
 from backfill.cli.plan_page import render_plan
-from backfill.controller.decisions.complete_input import incomplete_input, input_checks
-from backfill.controller.decisions.run_estimate import by_earlier_runs
+from backfill.controller.decisions.plan.complete_input import incomplete_input, input_checks
+from backfill.controller.decisions.run.run_estimate import by_earlier_runs
 from backfill.controller.jobs.any_job import JobState
 from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
 from backfill.controller.local.jobs import Worker

@@ -20,7 +20,7 @@ from backfill.controller.children.pod_template import container_name
 from backfill.controller.cluster.plan_config_map import application_of
 from backfill.controller.cluster.production import obstacles_of, read_production
 from backfill.controller.decisions.observed import next_attempt_number
-from backfill.controller.decisions.pending_driver import wait_of
+from backfill.controller.decisions.run.pending_driver import wait_of
 from backfill.controller.driver import DriverState, Launch
 from backfill.kube.cache import Cache, owner_uid, uid_of
 from backfill.kube.client import Cluster

@@ -11,17 +11,17 @@ from backfill.api.spec import BackfillSpec
 from backfill.api.validation import to_compare
 from backfill.controller.decisions.actions import Decision, Next
 from backfill.controller.decisions.deleting import remove
-from backfill.controller.decisions.finished import rest
 from backfill.controller.decisions.human_decisions import request_to_undo
 from backfill.controller.decisions.observed import Observed
-from backfill.controller.decisions.planning import plan
-from backfill.controller.decisions.publishing import publish
+from backfill.controller.decisions.plan.planning import plan
 from backfill.controller.decisions.readiness import summarise
-from backfill.controller.decisions.running import run
-from backfill.controller.decisions.staged_rows import settle
+from backfill.controller.decisions.result.finished import rest
+from backfill.controller.decisions.result.publishing import publish
+from backfill.controller.decisions.result.staged_rows import settle
+from backfill.controller.decisions.result.undoing import undo
+from backfill.controller.decisions.run.running import run
+from backfill.controller.decisions.run.suspending import stop
 from backfill.controller.decisions.status_draft import Draft
-from backfill.controller.decisions.suspending import stop
-from backfill.controller.decisions.undoing import undo
 
 _Phase = Callable[[Observed, Draft], Next]
 

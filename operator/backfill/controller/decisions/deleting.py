@@ -13,7 +13,6 @@ from backfill.controller.decisions.actions import (
     RemoveAssignment,
     RemoveResource,
 )
-from backfill.controller.decisions.attempts import LOOK_SECONDS
 from backfill.controller.decisions.job_retries import (
     note_failure,
     say_wait,
@@ -21,6 +20,7 @@ from backfill.controller.decisions.job_retries import (
     start,
 )
 from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.run.attempts import LOOK_SECONDS
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.any_job import ITS_TURN
 from backfill.controller.jobs.kinds.discard import DiscardJob

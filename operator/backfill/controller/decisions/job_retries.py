@@ -5,13 +5,14 @@ from datetime import timedelta
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput, CanNotPublish, PlanCorrupt, ServerUnavailable
 from backfill.api.quantities import format_time
+from backfill.api.spec import FailurePolicy
 from backfill.api.status import JobRetry
 from backfill.controller.decisions.actions import CancelJob, Next, StartJob
-from backfill.controller.decisions.attempts import backoff
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.any_job import Job, JobState, job_kind
 
+_LONGEST_BACKOFF = timedelta(minutes=10)
 PATIENCE = timedelta(minutes=30)
 """How long a job that fails for a temporary reason is retried,
 from its first failure, before the Backfill fails.
@@ -140,3 +141,9 @@ def _unavailable(error: Exception | None) -> bool:
 def _retry_of(draft: Draft, job: Job) -> JobRetry | None:
     retry = draft.status.retry
     return retry if retry is not None and retry.job == job_kind(type(job)) else None
+
+
+def backoff(policy: FailurePolicy, fruitless: int) -> timedelta:
+    """Delay before the next attempt, by the number of consecutive attempts without progress."""
+    doubled: timedelta = policy.backoff * 2 ** max(fruitless - 1, 0)
+    return min(doubled, _LONGEST_BACKOFF)

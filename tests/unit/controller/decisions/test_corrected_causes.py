@@ -18,11 +18,11 @@ from backfill.controller.decisions.actions import (
     StartDriver,
     StartJob,
 )
-from backfill.controller.decisions.attempts import QUOTA_RETRY
 from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.observed import Observed
-from backfill.controller.decisions.pending_driver import UNTAKEN_NOTICE
 from backfill.controller.decisions.policy import CLUSTER
+from backfill.controller.decisions.run.attempts import QUOTA_RETRY
+from backfill.controller.decisions.run.pending_driver import UNTAKEN_NOTICE
 from backfill.controller.driver import DriverState
 from backfill.controller.jobs.kinds.discard import DiscardJob
 from situations import NOW, attempt, backfill, job_state, observed, plan_job, planned, verified

@@ -28,23 +28,23 @@ from backfill.controller.decisions.actions import (
     StartJob,
     WriteAssignment,
 )
-from backfill.controller.decisions.attempts import END_LIMIT
 from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.deleting import REMOVAL_LIMIT, WORKING_LIMIT
-from backfill.controller.decisions.finished import REMOVAL_PATIENCE
 from backfill.controller.decisions.job_retries import PATIENCE
 from backfill.controller.decisions.observed import Observed
-from backfill.controller.decisions.pending_driver import (
+from backfill.controller.decisions.plan.planning import APPLIED_WITHIN
+from backfill.controller.decisions.policy import CLUSTER
+from backfill.controller.decisions.result.finished import REMOVAL_PATIENCE
+from backfill.controller.decisions.run.attempts import END_LIMIT
+from backfill.controller.decisions.run.pending_driver import (
     BROKEN_LIMIT,
     CREATION_LIMIT,
     NOTICE_AFTER,
     SUBMITTED_LIMIT,
     UNSCHEDULED_LIMIT,
 )
-from backfill.controller.decisions.planning import APPLIED_WITHIN
-from backfill.controller.decisions.policy import CLUSTER
-from backfill.controller.decisions.silent_driver import CONFIRMATION, FIRST_REPORT_LIMIT_SECONDS
-from backfill.controller.decisions.suspending import STOP_LIMIT
+from backfill.controller.decisions.run.silent_driver import CONFIRMATION, FIRST_REPORT_LIMIT_SECONDS
+from backfill.controller.decisions.run.suspending import STOP_LIMIT
 from backfill.controller.driver import DriverState
 from backfill.controller.jobs.any_job import JobState
 from backfill.controller.jobs.kinds.discard import DiscardJob

@@ -7,7 +7,7 @@ from backfill.api.conditions import ConditionType, find_condition
 from backfill.api.spec import Window
 from backfill.api.status import OutputStatus
 from backfill.controller.decisions.decide import decide
-from backfill.controller.decisions.execution_messages import how_run
+from backfill.controller.decisions.run.execution_messages import how_run
 from backfill.protocol.split_assignment import QueryProgress, SourceProgress
 from cases import cases
 from situations import START, reported, running

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from backfill.controller.decisions.measured_rates import Meter
+from backfill.controller.decisions.run.measured_rates import Meter
 from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
 from situations import reported, running
 

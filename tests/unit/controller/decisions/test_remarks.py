@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backfill.controller.decisions.plan_warnings import remarks
+from backfill.controller.decisions.plan.plan_warnings import remarks
 from backfill.planning.plan import PlanHeader
 from situations import HEADER, backfill
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from backfill.api.quantities import from_us
 from backfill.api.status import Attempt, Cost
 from backfill.controller.decisions.decide import decide
-from backfill.controller.decisions.run_cost import spent
+from backfill.controller.decisions.run.run_cost import spent
 from backfill.controller.driver import DriverState
 from situations import NOW, STEPS, reported, running
 from situations import attempt as an_attempt

@@ -7,7 +7,7 @@ import pytest
 
 from backfill.api.backfill import Backfill
 from backfill.api.status import BackfillStatus, Cost, Progress
-from backfill.controller.decisions.run_estimate import by_earlier_runs
+from backfill.controller.decisions.run.run_estimate import by_earlier_runs
 from situations import NOW, backfill
 
 GIB = 2**30

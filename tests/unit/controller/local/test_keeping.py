@@ -17,7 +17,7 @@ from backfill.api.catalog_properties import catalog_variables
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BackfillError, BadInput, ControllerRunning
 from backfill.api.spark_application import Application
-from backfill.controller.decisions.measured_rates import Meter
+from backfill.controller.decisions.run.measured_rates import Meter
 from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
 from backfill.controller.local.channel import ControllerChannel
 from backfill.controller.local.jobs import Worker

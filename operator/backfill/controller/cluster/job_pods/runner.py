@@ -38,7 +38,7 @@ from backfill.controller.cluster.job_pods.pod_manifests import (
     result_of,
 )
 from backfill.controller.cluster.plan_config_map import application_of, kept_application
-from backfill.controller.decisions.pending_driver import (
+from backfill.controller.decisions.run.pending_driver import (
     IMAGE_WAIT,
     STARTING_WAIT,
     Wait,

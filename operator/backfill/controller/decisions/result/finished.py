@@ -9,9 +9,9 @@ from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.status import BackfillStatus, Progress
 from backfill.controller.decisions.actions import CancelJob, KillDriver, Next
-from backfill.controller.decisions.attempts import LOOK_SECONDS, close_attempt
 from backfill.controller.decisions.job_retries import note_failure, seconds_until_retry, start
 from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.run.attempts import LOOK_SECONDS, close_attempt
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.kinds.discard import DiscardJob
 

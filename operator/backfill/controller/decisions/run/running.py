@@ -12,10 +12,6 @@ from backfill.controller.decisions.actions import (
     StartDriver,
     WriteAssignment,
 )
-from backfill.controller.decisions.assignment import assignment, record_progress
-from backfill.controller.decisions.attempts import end_attempt, react, seconds_until_attempt
-from backfill.controller.decisions.execution_messages import how_run
-from backfill.controller.decisions.extending import GOES_ON, complete, extend, held_back
 from backfill.controller.decisions.handing_over import (
     history_remark,
     repeats_warning,
@@ -24,11 +20,15 @@ from backfill.controller.decisions.handing_over import (
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed, next_attempt_number
 from backfill.controller.decisions.open_result_messages import by_clock
-from backfill.controller.decisions.pending_driver import begin_again, watch_pending
-from backfill.controller.decisions.silent_driver import until_silent, watch_silence
-from backfill.controller.decisions.start_obstacles import obstructed
+from backfill.controller.decisions.run.assignment import assignment, record_progress
+from backfill.controller.decisions.run.attempts import end_attempt, react, seconds_until_attempt
+from backfill.controller.decisions.run.execution_messages import how_run
+from backfill.controller.decisions.run.extending import GOES_ON, complete, extend, held_back
+from backfill.controller.decisions.run.pending_driver import begin_again, watch_pending
+from backfill.controller.decisions.run.silent_driver import until_silent, watch_silence
+from backfill.controller.decisions.run.start_obstacles import obstructed
+from backfill.controller.decisions.run.suspending import stop_driver
 from backfill.controller.decisions.status_draft import Draft
-from backfill.controller.decisions.suspending import stop_driver
 from backfill.controller.decisions.validated_condition import say_comparing
 from backfill.controller.jobs.kinds.make_plan import PlanJob
 from backfill.controller.jobs.kinds.verify import VerifyJob

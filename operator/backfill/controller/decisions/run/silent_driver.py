@@ -5,8 +5,8 @@ from datetime import timedelta
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.status import Attempt
 from backfill.controller.decisions.actions import Next
-from backfill.controller.decisions.attempts import kill
 from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.run.attempts import kill
 from backfill.controller.decisions.status_draft import Draft
 
 HEARTBEAT_LIMIT_SECONDS = 60.0

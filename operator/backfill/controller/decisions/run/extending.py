@@ -7,10 +7,10 @@ from backfill.api.conditions import ConditionType, Reason
 from backfill.api.hand_off import MOST_EXTENSIONS, HandOffStatus, HistoryExtension
 from backfill.api.quantities import format_duration, format_time, from_us
 from backfill.controller.decisions.actions import CancelJob, Next
-from backfill.controller.decisions.assignment import steps_in_words
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed
-from backfill.controller.decisions.received_plans import mistake
+from backfill.controller.decisions.run.assignment import steps_in_words
+from backfill.controller.decisions.run.received_plans import mistake
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.kinds.extend import ExtendJob, Extension
 from backfill.planning.plan import PlanHeader

@@ -7,7 +7,7 @@ from backfill.controller.decisions.actions import CancelJob, Next
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.open_result_messages import left_out, nothing, null_columns
-from backfill.controller.decisions.publishing import reason_of
+from backfill.controller.decisions.result.publishing import reason_of
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.kinds.settle import SettleJob, SettleResult, Totals
 from backfill.controller.jobs.staged_outputs import staged_outputs

@@ -6,10 +6,10 @@ from backfill.api.conditions import ConditionType, Reason
 from backfill.api.quantities import format_duration
 from backfill.api.status import Attempt
 from backfill.controller.decisions.actions import Action, CancelJob, Next, WriteAssignment
-from backfill.controller.decisions.assignment import record_progress, stop_assignment
-from backfill.controller.decisions.attempts import end_attempt, kill
 from backfill.controller.decisions.observed import Observed
-from backfill.controller.decisions.silent_driver import until_silent, watch_silence
+from backfill.controller.decisions.run.assignment import record_progress, stop_assignment
+from backfill.controller.decisions.run.attempts import end_attempt, kill
+from backfill.controller.decisions.run.silent_driver import until_silent, watch_silence
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.kinds.extend import ExtendJob
 from backfill.controller.jobs.kinds.make_plan import PlanJob

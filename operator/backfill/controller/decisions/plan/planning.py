@@ -9,14 +9,22 @@ from backfill.api.quantities import count, from_us
 from backfill.api.spec import MOST_SOURCES, BackfillSpec
 from backfill.api.status import OutputStatus, Progress, SourceStatus
 from backfill.controller.decisions.actions import CancelJob, Next
-from backfill.controller.decisions.assignment import steps_in_words
-from backfill.controller.decisions.complete_input import incomplete_input, input_checks, say_input
-from backfill.controller.decisions.input_wait import awaits, seconds_until_check, wait_for_input
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed
-from backfill.controller.decisions.plan_warnings import remarks
-from backfill.controller.decisions.received_plans import is_of_status, mistake
-from backfill.controller.decisions.start_obstacles import obstructed
+from backfill.controller.decisions.plan.complete_input import (
+    incomplete_input,
+    input_checks,
+    say_input,
+)
+from backfill.controller.decisions.plan.input_wait import (
+    awaits,
+    seconds_until_check,
+    wait_for_input,
+)
+from backfill.controller.decisions.plan.plan_warnings import remarks
+from backfill.controller.decisions.run.assignment import steps_in_words
+from backfill.controller.decisions.run.received_plans import is_of_status, mistake
+from backfill.controller.decisions.run.start_obstacles import obstructed
 from backfill.controller.decisions.status_draft import Draft, in_lines
 from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
 from backfill.controller.jobs.kinds.recover import RecoverJob

@@ -7,7 +7,7 @@ from backfill.api.quantities import from_us, to_us
 from backfill.api.status import OutputStatus, Progress
 from backfill.controller.decisions.handing_over import with_report
 from backfill.controller.decisions.observed import Observed
-from backfill.controller.decisions.run_cost import spent
+from backfill.controller.decisions.run.run_cost import spent
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.decisions.validated_condition import with_comparison
 from backfill.coordination.eta import eta

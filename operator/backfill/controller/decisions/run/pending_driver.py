@@ -8,8 +8,8 @@ from datetime import timedelta
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.status import Attempt
 from backfill.controller.decisions.actions import KillDriver, Next, StartDriver, WriteAssignment
-from backfill.controller.decisions.assignment import assignment
 from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.run.assignment import assignment
 from backfill.controller.decisions.status_draft import Draft
 
 CREATION_LIMIT = timedelta(minutes=5)

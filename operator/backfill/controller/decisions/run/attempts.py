@@ -7,13 +7,13 @@ from typing import Final
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.quantities import count
 from backfill.api.redaction import redact
-from backfill.api.spec import FailurePolicy
 from backfill.api.status import Attempt, BackfillStatus
 from backfill.api.validation import to_compare
 from backfill.controller.decisions.actions import KillDriver, Next
-from backfill.controller.decisions.assignment import record_progress
+from backfill.controller.decisions.job_retries import backoff
 from backfill.controller.decisions.observed import Observed
-from backfill.controller.decisions.run_cost import spent
+from backfill.controller.decisions.run.assignment import record_progress
+from backfill.controller.decisions.run.run_cost import spent
 from backfill.controller.decisions.status_draft import Draft, Outcome
 from backfill.controller.driver import QUOTA_EXCEEDED, DriverState
 
@@ -23,7 +23,6 @@ no other attempt may run beside it.
 """
 LOOK_SECONDS = 10.0
 """Time between two observations of a driver that was killed."""
-_LONGEST_BACKOFF = timedelta(minutes=10)
 QUOTA_RETRY = timedelta(minutes=5)
 """Time between two attempts whose driver a quota keeps out. They do not count as failures."""
 _RUNNING = ConditionType.RUNNING
@@ -254,9 +253,3 @@ def seconds_until_attempt(status: BackfillStatus, generation: int, now: datetime
     if due is None or (status.attempts and status.attempts[-1].generation != generation):
         return 0
     return max((due - now).total_seconds(), 0)
-
-
-def backoff(policy: FailurePolicy, fruitless: int) -> timedelta:
-    """Delay before the next attempt, by the number of consecutive attempts without progress."""
-    doubled: timedelta = policy.backoff * 2 ** max(fruitless - 1, 0)
-    return min(doubled, _LONGEST_BACKOFF)

@@ -1,0 +1,1 @@
+"""Decisions before a run: planning, and whether the input is complete."""

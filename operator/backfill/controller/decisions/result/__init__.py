@@ -1,0 +1,1 @@
+"""Decisions about what a run has made: approval, publishing, undo, removal."""

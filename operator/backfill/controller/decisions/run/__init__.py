@@ -1,0 +1,1 @@
+"""Decisions of a run: attempts, their drivers, what is released to them."""
