@@ -18,8 +18,15 @@ from backfill.controller.children.child_manifests import child_manifests
 from backfill.controller.cluster.plan_config_map import APPLICATION_KEY, HEADER_KEY, config_map_name
 from backfill.controller.driver import Launch
 from backfill.kube.object_names import FINALIZER, backfill_labels, child_name, owner_reference
-from backfill.kube.packed_json import packed
-from backfill.planning.plan import PlanHeader, PlanInputs, Proof, SourceInput, SourceTotals
+from backfill.kube.packed_json import packed, unpacked
+from backfill.planning.plan import (
+    PlanHeader,
+    PlanInputs,
+    Proof,
+    SourceInput,
+    SourceTotals,
+    header_digest,
+)
 from backfill.planning.workspace import Workspace
 from manifests import spark_application
 
@@ -155,6 +162,8 @@ class World:
         ]
         status = {
             "planId": self._header.plan_id,
+            "planDigest": header_digest(unpacked(packed(self._header.to_manifest()))),
+            "applicationDigest": header_digest(unpacked(packed(production()))),
             "workspace": WORKSPACE,
             "sources": sources,
             "startedAt": self._now,
