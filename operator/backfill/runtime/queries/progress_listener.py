@@ -2,14 +2,17 @@
 in the checkpoint.
 """
 
+import json
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.listener import (
+    JStreamingQueryListener,
     QueryIdleEvent,
     QueryProgressEvent,
     QueryStartedEvent,
@@ -20,7 +23,7 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQueryManager
 
 from backfill.api.quantities import to_us
-from backfill.runtime.java_classes import find_once_in_pyspark
+from backfill.runtime.java_classes import find_once_in_pyspark, java_classes
 from backfill.runtime.queries.tracker import ReportedBatch
 from backfill.runtime.source.source_frame import source_observed
 
@@ -39,8 +42,36 @@ class ListenedSessions:
         session = frame.sparkSession._jsparkSession
         if not any(session.equals(known) for known in self._sessions):
             find_once_in_pyspark(frame.sparkSession)
-            StreamingQueryManager(session.streams()).addListener(self._make_listener())
+            streaming = java_classes(frame.sparkSession).org.apache.spark.sql.streaming
+            listener = self._make_listener()
+            # PySpark makes its own unless there is one
+            listener._jlistenerobj = streaming.PythonStreamingQueryListenerWrapper(
+                _Events(listener)
+            )
+            StreamingQueryManager(session.streams()).addListener(listener)
             self._sessions.append(session)
+
+
+class _Events(JStreamingQueryListener):
+    """Passes events on as PySpark does, but reads the progress of a batch by one call of the JVM.
+    PySpark makes more than a hundred, which take longer than many a batch.
+    """
+
+    def onQueryProgress(self, jevent: JavaObject) -> None:
+        self.pylistener.onQueryProgress(QueryProgressEvent(_read(jevent.progress())))
+
+
+def _read(progress: JavaObject) -> StreamingQueryProgress:
+    """What the application observes may be nothing that Spark writes as JSON, such as an interval:
+    then there is no JSON, or none of anything that was observed.
+    """
+    try:
+        said = json.loads(progress.json())
+    except Exception:  # PySpark has its own for some of Java's
+        said = {}
+    if "observedMetrics" in said:
+        return StreamingQueryProgress.fromJson(said)
+    return StreamingQueryProgress.fromJObject(progress)
 
 
 class ProgressListener(StreamingQueryListener):
