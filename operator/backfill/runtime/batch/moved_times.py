@@ -25,6 +25,11 @@ _RANDOM = 2_000
 _EARLIEST_S, _LATEST_S = -10_000_000_000, 4_102_444_800
 """Between these, 1653 and 2100, changes of a zone's clocks count."""
 
+_known_transitions: dict[str, list[tuple[int, int]]] = {}
+"""By the name of a zone. They are the same for all queries, and the JVM is asked for them by
+thousands of calls.
+"""
+
 Function = Callable[[JavaObject], JavaObject]
 """Makes an expression of the expression of its input."""
 
@@ -38,7 +43,6 @@ class Moments:
         self.with_children = self._catalyst.with_children
         self._known: dict[str, list[tuple[int, int]] | None] = {}
         self.offsets = cache(self._offsets)
-        self._transitions = cache(self._find_transitions)
         self._variable = cache(self._catalyst.variable)
 
     def moved(
@@ -131,14 +135,17 @@ class Moments:
                 for shift in (hours * 3_600 * SECOND_US - 1, hours * 3_600 * SECOND_US)
             )
 
-    def _find_transitions(self, zone: str) -> list[tuple[int, int]]:
+    def _transitions(self, zone: str) -> list[tuple[int, int]]:
         """When a zone's clocks are changed, and their difference to UTC since then, in seconds."""
+        if zone not in _known_transitions:
+            _known_transitions[zone] = self._find_transitions(zone)
+        return _known_transitions[zone]
+
+    def _find_transitions(self, zone: str) -> list[tuple[int, int]]:
         rules, found = self._rules(zone), []
         next_one = rules.nextTransition(epoch_second(self._spark, _EARLIEST_S))
-        while next_one is not None and next_one.toEpochSecond() < _LATEST_S:
-            found.append(
-                (int(next_one.toEpochSecond()), int(next_one.getOffsetAfter().getTotalSeconds()))
-            )
+        while next_one is not None and (second := int(next_one.toEpochSecond())) < _LATEST_S:
+            found.append((second, int(next_one.getOffsetAfter().getTotalSeconds())))
             next_one = rules.nextTransition(next_one.getInstant())
         return found
 
