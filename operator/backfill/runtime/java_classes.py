@@ -25,6 +25,12 @@ def find_once_in_pyspark(spark: SparkSession) -> None:
     _in(spark._jvm)
 
 
+def query_listener(spark: SparkSession, events: object) -> Any:
+    """Spark's listener to queries that passes events on to an object of Python."""
+    wrapper = java_classes(spark).org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper
+    return wrapper(events)
+
+
 @lru_cache(maxsize=1)
 def _in(jvm: Any) -> Any:
     classes = _Package(jvm, "")

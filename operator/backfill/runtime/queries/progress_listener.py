@@ -23,7 +23,7 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQueryManager
 
 from backfill.api.quantities import to_us
-from backfill.runtime.java_classes import find_once_in_pyspark, java_classes
+from backfill.runtime.java_classes import find_once_in_pyspark, query_listener
 from backfill.runtime.queries.tracker import ReportedBatch
 from backfill.runtime.source.source_frame import source_observed
 
@@ -42,12 +42,9 @@ class ListenedSessions:
         session = frame.sparkSession._jsparkSession
         if not any(session.equals(known) for known in self._sessions):
             find_once_in_pyspark(frame.sparkSession)
-            streaming = java_classes(frame.sparkSession).org.apache.spark.sql.streaming
             listener = self._make_listener()
             # PySpark makes its own unless there is one
-            listener._jlistenerobj = streaming.PythonStreamingQueryListenerWrapper(
-                _Events(listener)
-            )
+            listener._jlistenerobj = query_listener(frame.sparkSession, _Events(listener))
             StreamingQueryManager(session.streams()).addListener(listener)
             self._sessions.append(session)
 
