@@ -116,7 +116,9 @@ def drivers_of(
 ) -> Drivers:
     """A driver for every Backfill that is being read."""
     connections = {
-        namespace: _connection(admin, admin_kubeconfig, namespace, folder)
+        namespace: driver_connection(
+            account_of(admin, admin_kubeconfig, namespace, folder), folder / namespace
+        )
         for namespace in map(namespace_of, range(NAMESPACES))
     }
     active = [each for each in placed if each.active]
@@ -126,14 +128,13 @@ def drivers_of(
     return Drivers(drivers, period=float(len(active)))
 
 
-def _connection(admin: Rest, admin_kubeconfig: Path, namespace: str, folder: Path) -> Connection:
+def account_of(admin: Rest, admin_kubeconfig: Path, namespace: str, folder: Path) -> Path:
+    """A kubeconfig with the service account of a namespace's drivers and jobs, which is made."""
     service_account(
         admin, namespace, "spark", rules_of("driver.yaml", "Role", "backfill-driver"), []
     )
-    kubeconfig = kubeconfig_of(
-        admin, admin_kubeconfig, namespace, "spark", folder / f"{namespace}.kubeconfig"
-    )
-    return driver_connection(kubeconfig, folder / namespace)
+    path = folder / f"{namespace}.kubeconfig"
+    return kubeconfig_of(admin, admin_kubeconfig, namespace, "spark", path)
 
 
 def _channel(admin: Rest, connection: Connection, placed: Placed) -> KubernetesChannel:

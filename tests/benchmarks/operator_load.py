@@ -24,7 +24,8 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS / "support"), str(TESTS / "apiserver")]
 
-from operator_drivers import Drivers, drivers_of
+from fake_kubelet import FakeKubelet
+from operator_drivers import Drivers, account_of, drivers_of
 from operator_world import World
 from operators import OperatorProcess, running
 from played import PlayedRun
@@ -95,17 +96,17 @@ _WRITE = re.compile(r'verb="(POST|PUT|PATCH|APPLY|DELETE)"')
 def measure(backfills: int, active: int, seconds: float) -> Figures:
     """Everything, on servers of its own."""
     with (
-        tempfile.TemporaryDirectory() as name,
-        running_servers(Path(os.environ["KUBEBUILDER_ASSETS"]), Path(name)) as servers,
+        tempfile.TemporaryDirectory() as directory,
+        running_servers(Path(os.environ["KUBEBUILDER_ASSETS"]), Path(directory)) as servers,
     ):
-        folder, admin = Path(name), Rest(servers.admin_kubeconfig)
+        folder, admin = Path(directory), Rest(servers.admin_kubeconfig)
         install(admin, definitions())
         world = World(admin)
         placed = world.fill(backfills, active)
         admin.create("api/v1/namespaces", {"metadata": {"name": NAMESPACE}}).expect()
-        admin.create(
-            f"api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}}
-        ).expect()
+        account = {"metadata": {"name": "default"}}
+        admin.create(f"api/v1/namespaces/{NAMESPACE}/serviceaccounts", account).expect()
+        jobs = account_of(admin, servers.admin_kubeconfig, NAMESPACE, folder)
         drivers = drivers_of(admin, servers.admin_kubeconfig, placed, folder)
         drivers.begin()
         operator, first_seconds = started(servers.admin_kubeconfig, folder, "first", backfills)
@@ -114,7 +115,9 @@ def measure(backfills: int, active: int, seconds: float) -> Figures:
             time.sleep(_QUIET_SECONDS)
             figures = under_load(operator, admin, drivers, seconds)
             drivers.close()
-            figures["events_per_finished_backfill"] = events_of_finished(admin, folder)
+            kubelet = FakeKubelet(admin, NAMESPACE, jobs, folder / "pods")
+            with kubelet.at_work():
+                figures["events_per_finished_backfill"] = events_of_finished(admin, folder)
             figures["rss_mib"], figures["peak_rss_mib"] = _memory(operator.pid)
             time.sleep(_QUIET_SECONDS)
             before = world.versions()
