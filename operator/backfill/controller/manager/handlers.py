@@ -6,7 +6,8 @@ handler of the kind ``on.event`` writes nothing: no finalizer, no annotation.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -61,9 +62,7 @@ def run(operator: Operator) -> int:
             standalone=True,
             clusterwide=not settings.namespaces,
             namespaces=settings.namespaces,
-            liveness_endpoint=f"http://0.0.0.0:{settings.health_port}/healthz"
-            if settings.health_port
-            else None,
+            liveness_endpoint=_liveness_endpoint(settings.health_port, os.environ),
             stop_flag=stop,
         )
     except Exception as error:
@@ -160,6 +159,14 @@ def configure(settings: kopf.OperatorSettings, watched: Sequence[Watched], ident
             settings.watching.label_selectors[resource.group, resource.version, resource.plural] = (
                 label_selector(kind.labels)
             )
+
+
+def _liveness_endpoint(port: int, environment: Mapping[str, str]) -> str | None:
+    """Where Kopf answers probes: on all addresses of the pod's first family, as it binds only one."""
+    if not port:
+        return None
+    ipv6 = ":" in environment.get("KUBERNETES_SERVICE_HOST", "")
+    return f"http://{'[::]' if ipv6 else '0.0.0.0'}:{port}/healthz"
 
 
 def _problem_of(operator: Operator) -> str | None:

@@ -30,3 +30,11 @@ def test_a_probe_fails_if_a_reconcile_is_stuck() -> None:
     assert _probed(None) == "ok"
     with pytest.raises(kopf.PermanentError, match="has been under way for 1000 s"):
         _probed("the reconcile of a/b has been under way for 1000 s")
+
+
+def test_probes_are_answered_on_addresses_of_the_family_that_pods_have() -> None:
+    endpoint = handlers._liveness_endpoint
+    assert endpoint(8081, {}) == "http://0.0.0.0:8081/healthz"
+    assert endpoint(8081, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}) == "http://0.0.0.0:8081/healthz"
+    assert endpoint(8081, {"KUBERNETES_SERVICE_HOST": "fd00::1"}) == "http://[::]:8081/healthz"
+    assert endpoint(0, {}) is None
