@@ -162,7 +162,7 @@ def configure(settings: kopf.OperatorSettings, watched: Sequence[Watched], ident
 
 
 def _liveness_endpoint(port: int, environment: Mapping[str, str]) -> str | None:
-    """Where Kopf answers probes: on all addresses of the pod's first family, as it binds only one."""
+    """Where Kopf answers probes: on all addresses of the pod's first family. It binds one only."""
     if not port:
         return None
     ipv6 = ":" in environment.get("KUBERNETES_SERVICE_HOST", "")
