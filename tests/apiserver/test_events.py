@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from identities import ServiceAccountMaker, rule
-from proxy import refusal, running_proxy
+from proxy import Response, refusal, running_proxy
 from rest import BACKFILLS, Manifest, Rest
 from samples import BACKFILL
 from watches import Watches
@@ -98,6 +98,17 @@ def test_what_happens_before_anything_is_seen_is_told_afterwards(
             assert events(admin, backfill) == []
             proxy.before = lambda request: None
             admin.patch(path, {"metadata": {"labels": {"seen": "now"}}}).expect()
+            eventually(lambda: events(admin, backfill), "the Event")
+
+
+def test_a_server_that_has_too_much_to_do_gets_events_later(
+    admin: Rest, backfill: Backfill, cluster_admin: Path, namespace: str, tmp_path: Path
+) -> None:
+    busy = iter([Response(429, b"Too many requests, please try again later.\n", {})])
+    with running_proxy(cluster_admin) as proxy:
+        proxy.before = lambda request: next(busy, None) if request.resource == "events" else None
+        with posting(proxy.kubeconfig(cluster_admin, tmp_path / "p"), namespace) as recorder:
+            recorder.status_written(backfill, running("attempt 1 is reading"))
             eventually(lambda: events(admin, backfill), "the Event")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from proxy import refusal, running_proxy
+from proxy import Request, Response, refusal, running_proxy
 from rest import BACKFILLS, DEFINITIONS, Manifest, Rest
 from samples import BACKFILL as SAMPLE
 from watches import Watches
@@ -17,6 +17,7 @@ from backfill.controller.manager.listing import Relisting, Watched
 from backfill.controller.manager.login import Login
 from backfill.controller.manager.operator import Operator
 from backfill.controller.manager.options import parse
+from backfill.controller.manager.wiring import Caches
 from backfill.kube.cache import Cache, labelled_key, own_key
 from backfill.kube.object_names import BACKFILL_LABEL
 from backfill.kube.resources import BACKFILL, POD, Resource
@@ -210,30 +211,158 @@ def test_a_kind_that_is_defined_later_is_watched_after_the_next_list(
     )
 
 
-@pytest.mark.usefixtures("crds")
-def test_an_operator_ends_when_a_kind_is_installed_that_it_does_not_watch(
-    cluster_admin: Path, namespace: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The next process watches it; a Spark operator is often installed later."""
+class OperatorHere:
+    """An operator in a thread of the test's own process."""
+
+    def __init__(self, kubeconfig: Path, *namespaces: str):
+        command = ["--kubeconfig", str(kubeconfig), "--namespaces", ",".join(namespaces)]
+        command += ["--leader-election-namespace", namespaces[0], "--job-image", "jobs:1"]
+        command += ["--metrics-port", "0", "--health-port", "0"]
+        self.operator = Operator(parse(command, {}))
+        self.ended: list[int] = []
+        self._thread = threading.Thread(target=lambda: self.ended.append(run(self.operator)))
+        self._thread.start()
+
+    def close(self) -> int:
+        """Its exit status."""
+        while not self.ended:
+            self.operator.end_kopf()
+            self._thread.join(0.1)
+        return self.ended[0]
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is listed often."""
     monkeypatch.setattr("backfill.controller.manager.listing.RELIST_SECONDS", 0.1)
-    command = ["--kubeconfig", str(cluster_admin), "--namespaces", namespace]
-    command += ["--leader-election-namespace", namespace, "--job-image", "jobs:1"]
-    command += ["--metrics-port", "0", "--health-port", "0"]
-    operator = Operator(parse(command, {}))
-    lists = Relisting.list_once
+
+
+@pytest.mark.usefixtures("crds", "often")
+def test_kinds_that_are_installed_later_are_watched_while_the_operator_goes_on(
+    cluster_admin: Path, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Spark operator is often installed later."""
+    lists, later = Relisting.list_once, Resource("later.example.com", "v1", "things")
 
     def list_once(relisting: Relisting) -> None:
         lists(relisting)
-        if operator.leads:
-            relisting.served |= {Resource("later.example.com", "v1", "things")}
+        if here.operator.leads:
+            relisting.served |= {later}
 
-    monkeypatch.setattr(Relisting, "list_once", list_once)
-    ended: list[int] = []
-    thread = threading.Thread(target=lambda: ended.append(run(operator)), daemon=True)
-    thread.start()
-    eventually(lambda: not thread.is_alive(), "it ends")
-    assert ended == [0]
-    assert not operator.leads, "it has released its Lease"
+    with running_proxy(cluster_admin) as proxy:
+        kubeconfig = proxy.kubeconfig(cluster_admin, tmp_path / "config")
+        here = OperatorHere(kubeconfig, namespace)
+        eventually(lambda: here.operator.leads, "it leads")
+        eventually(lambda: proxy.count("watch", "pods") == 1, "it watches")
+        monkeypatch.setattr(Relisting, "list_once", list_once)
+        eventually(lambda: proxy.count("watch", "pods") == 2, "it watches again")
+        assert here.operator.leads
+        assert here.close() == 0
+    assert not here.operator.leads, "it has released its Lease"
+
+
+@pytest.mark.usefixtures("crds", "often")
+def test_a_namespace_that_is_gone_with_its_role_keeps_no_other_from_being_watched(
+    admin: Rest, cluster_admin: Path, namespace: str, tmp_path: Path
+) -> None:
+    gone = f"{namespace}-gone"
+    refused = False
+
+    def refuse(request: Request) -> Response | None:
+        if refused and request.namespace == gone:
+            return refusal(403, "Forbidden")
+        return None
+
+    with running_proxy(cluster_admin) as proxy:
+        proxy.before = refuse
+        here = OperatorHere(proxy.kubeconfig(cluster_admin, tmp_path / "p"), namespace, gone)
+        eventually(lambda: here.operator.leads, "it leads")
+        assert here.operator.namespaces == (namespace, gone)
+        refused = True
+        eventually(lambda: here.operator.namespaces == (namespace,), "it is left out")
+        admin.create(BACKFILLS.format(namespace), minimal_backfill("still")).expect()
+        eventually(
+            lambda: here.operator.caches.backfills.get(namespace, "still"), "the others are seen"
+        )
+        refused = False
+        eventually(lambda: here.operator.namespaces == (namespace, gone), "it is back")
+        assert here.operator.leads
+        assert here.close() == 0
+
+
+@pytest.mark.usefixtures("crds", "often")
+def test_an_operator_goes_on_when_kopf_ends_at_an_answer(
+    admin: Rest,
+    cluster_admin: Path,
+    namespace: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("backfill.controller.manager.handlers._PAGE", 1)
+    for number in range(3):
+        admin.create(BACKFILLS.format(namespace), minimal_backfill(f"b{number}")).expect()
+    expired = iter([refusal(410, "Expired")])
+
+    def expire(request: Request) -> Response | None:
+        if request.query.get("limit") == "1" and "continue" in request.query:
+            return next(expired, None)
+        return None
+
+    with running_proxy(cluster_admin) as proxy:
+        proxy.before = expire
+        here = OperatorHere(proxy.kubeconfig(cluster_admin, tmp_path / "p"), namespace)
+        eventually(lambda: next(expired, None) is None, "a page has expired")
+        eventually(lambda: proxy.count("watch", "backfills"), "it watches")
+        assert here.operator.leads
+        assert here.close() == 0
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        Response(429, b"Too many requests, please try again later.\n", {"Retry-After": "1"}),
+        refusal(401, "Unauthorized"),
+    ],
+    ids=["overloaded", "unauthorized"],
+)
+def test_a_watch_that_is_refused_once_is_asked_for_again(
+    admin: Rest, crds: None, cluster_admin: Path, namespace: str, tmp_path: Path, refused: Response
+) -> None:
+    cache, once = Cache(own_key), iter([refused])
+    with running_proxy(cluster_admin) as proxy:
+        proxy.before = lambda request: next(once, None) if request.verb == "watch" else None
+        login = Login(proxy.kubeconfig(cluster_admin, tmp_path / "config"))
+        watching = Watches([Watched(BACKFILL, cache)], namespace, login)
+        eventually(lambda: proxy.count("watch") > 1, "it watches")
+        admin.create(BACKFILLS.format(namespace), minimal_backfill("after")).expect()
+        eventually(lambda: cache.get(namespace, "after"), "it sees what is new")
+        watching.close()
+        assert watching.error is None
+
+
+@pytest.mark.hostile
+def test_no_annotation_hides_an_object(
+    admin: Rest, crds: None, namespace: str, watch: Watch
+) -> None:
+    cache = Cache(own_key)
+    watch(Watched(BACKFILL, cache))
+    odd = minimal_backfill("odd")
+    odd["metadata"]["annotations"] = {"kopf.zalando.org/last-handled-configuration": "x"}
+    admin.create(BACKFILLS.format(namespace), odd).expect()
+    eventually(lambda: cache.get(namespace, "odd"), "it is seen")
+
+
+@pytest.mark.hostile
+def test_a_pod_with_more_labels_than_are_read_keeps_no_other_from_being_listed(
+    admin: Rest, crds: None, cluster_admin: Path, namespace: str
+) -> None:
+    pods = f"api/v1/namespaces/{namespace}/pods"
+    labels = {BACKFILL_LABEL: "a"} | {f"a{number}": "" for number in range(31_000)}
+    admin.create(pods, json.dumps(pod("many", labels))).expect()
+    admin.create(pods, pod("few", {BACKFILL_LABEL: "a"})).expect()
+    caches = Caches()
+    Relisting(Login(cluster_admin).cluster(), caches.watched(), [namespace]).list_once()
+    assert caches.pods.keys() == [(namespace, "few")]
 
 
 def test_watches_that_were_refused_begin_anew(

@@ -36,7 +36,7 @@ def own_key(manifest: Manifest) -> Key | None:
 
 def labelled_key(manifest: Manifest) -> Key | None:
     """The key of the Backfill that the object's label names; None without that label."""
-    name = manifest["metadata"].get("labels", {}).get(BACKFILL_LABEL)
+    name = _labels(manifest).get(BACKFILL_LABEL)
     return None if name is None else (manifest["metadata"]["namespace"], name)
 
 
@@ -58,8 +58,7 @@ def uid_of(manifest: Manifest) -> str:
 
 def owner_uid(manifest: Manifest) -> str | None:
     """The uid of the object's controller; None if it has none."""
-    owners = manifest["metadata"].get("ownerReferences", ())
-    return next((str(owner["uid"]) for owner in owners if owner.get("controller")), None)
+    return next((str(owner["uid"]) for owner in _owners(manifest)), None)
 
 
 class Cache:
@@ -217,12 +216,21 @@ def identity(manifest: Manifest) -> Manifest:
     metadata = manifest["metadata"]
     kept = {name: metadata[name] for name in _IDENTITY if name in metadata}
     labels = {
-        name: value
-        for name, value in (metadata.get("labels") or {}).items()
-        if name.startswith(_OUR_LABELS)
+        name: value for name, value in _labels(manifest).items() if name.startswith(_OUR_LABELS)
     }
-    owners = [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
-    return kept | {"labels": labels, "ownerReferences": owners}
+    return kept | {"labels": labels, "ownerReferences": _owners(manifest)}
+
+
+def _labels(manifest: Manifest) -> Manifest:
+    """None where there are more than are read."""
+    labels = manifest["metadata"].get("labels")
+    return labels if isinstance(labels, dict) else {}
+
+
+def _owners(manifest: Manifest) -> list[Manifest]:
+    """Its controllers; none where there are more owners than are read."""
+    owners = manifest["metadata"].get("ownerReferences")
+    return [each for each in owners if each.get("controller")] if isinstance(owners, list) else []
 
 
 def _without_managed_fields(manifest: Manifest) -> Manifest:

@@ -5,8 +5,11 @@ handler of the kind ``on.event`` writes nothing: no finalizer, no annotation.
 """
 
 import asyncio
+import errno
 import logging
 import os
+import signal
+import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -38,6 +41,9 @@ _PAGE: Final = 50
 """Objects in a page of Kopf's first list. By default it requests all at once, and reports of jobs
 can have a megabyte each.
 """
+_POSTERS: Final = 8
+_KEPT_SECONDS: Final = 0.05
+_LAST_EVENTS_SECONDS: Final = 0.5
 _IDENTITY: Final[Any] = "backfill-operator"
 """Not shown anywhere. Without it, Kopf uses the user's name, which a container's user may not have.
 """
@@ -45,30 +51,42 @@ REGISTRY: Final = kopf.OperatorRegistry()
 
 
 def run(operator: Operator) -> int:
-    """Runs an operator until SIGTERM or SIGINT, or until it ends itself, and returns the exit
-    status of the process.
+    """Runs an operator until SIGTERM or SIGINT, or until it has lost its Lease, and returns the
+    exit status of the process.
+
+    Kopf ends at some answers, such as a refused watch. It is then started again, while the
+    operator goes on.
     """
-    settings, stop = operator.settings, asyncio.Event()
+    settings = operator.settings
     _LOG.info(
         "%s started; it reconciles %s",
         settings.identity,
         ", ".join(settings.namespaces) or "all namespaces",
     )
-    try:
-        kopf.run(
-            registry=REGISTRY,
-            memo=kopf.Memo(operator=operator, stop=stop),
-            identity=_IDENTITY,
-            standalone=True,
-            clusterwide=not settings.namespaces,
-            namespaces=settings.namespaces,
-            liveness_endpoint=_liveness_endpoint(settings.health_port, os.environ),
-            stop_flag=stop,
-        )
-    except Exception as error:
-        _LOG.error("the operator ends: %s", error)
-        return 1
-    return operator.exit_status
+    while True:
+        stop = asyncio.Event()
+        failure: Exception | None = None
+        try:
+            kopf.run(
+                registry=REGISTRY,
+                memo=kopf.Memo(operator=operator, stop=stop),
+                identity=_IDENTITY,
+                standalone=True,
+                clusterwide=not settings.namespaces,
+                namespaces=operator.namespaces,
+                liveness_endpoint=_liveness_endpoint(settings.health_port, os.environ),
+                stop_flag=stop,
+            )
+        except Exception as error:
+            failure = error
+            if not operator.has_begun or getattr(error, "errno", None) == errno.EADDRINUSE:
+                _LOG.error("the operator ends: %s", error)
+                operator.close()
+                return 1
+            _LOG.warning("Kopf has failed, and is started again: %s", error)
+        if operator.is_over(failed=failure is not None):
+            operator.close()
+            return operator.exit_status
 
 
 @kopf.on.startup(registry=REGISTRY, errors=kopf.ErrorsMode.PERMANENT)
@@ -79,17 +97,44 @@ async def start(memo: Any, settings: kopf.OperatorSettings, **_: Any) -> None:
     operator: Operator = memo.operator
     configure(settings, operator.caches.watched(), operator.settings.identity)
     memo.metrics = await _serve_metrics(operator)
-    while (problem := await asyncio.to_thread(_problem_of, operator)) is not None:
-        _LOG.error("%s", problem)
-        await asyncio.sleep(_RETRY_SECONDS)
+    try:
+        while not operator.has_begun and (
+            problem := await asyncio.to_thread(_problem_of, operator)
+        ):
+            _LOG.error("%s", problem)
+            await asyncio.sleep(_RETRY_SECONDS)
+    except asyncio.CancelledError:
+        memo.stop.set()  # otherwise Kopf waits for it
+        raise
     loop = asyncio.get_running_loop()
-    operator.begin(end=partial(loop.call_soon_threadsafe, memo.stop.set))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if threading.current_thread() is threading.main_thread():
+            loop.add_signal_handler(number, _end_soon, memo)
+    operator.begin(restart=partial(loop.call_soon_threadsafe, memo.stop.set))
+
+
+def _end_soon(memo: Any) -> None:
+    """Lets reconciles end and the last Events be posted before Kopf ends."""
+
+    async def end_soon() -> None:
+        await asyncio.to_thread(memo.operator.close)
+        await asyncio.sleep(_LAST_EVENTS_SECONDS)
+        memo.stop.set()
+
+    if "ending" not in memo:
+        memo.ending = asyncio.create_task(end_soon())
 
 
 @kopf.on.login(registry=REGISTRY)
 async def log_in(memo: Any, **_: Any) -> kopf.AiohttpSession:
-    """Reads the credentials, again when they were refused."""
-    return bounded_session(await asyncio.to_thread(memo.operator.login.connection))
+    """Reads the credentials, again when they were refused. The same ones are tried again after a
+    while: a server that is starting may refuse good ones.
+    """
+    credentials = await asyncio.to_thread(memo.operator.login.connection)
+    if memo.get("credentials") == credentials:
+        await asyncio.sleep(_RETRY_SECONDS)
+    memo.credentials = credentials
+    return bounded_session(credentials)
 
 
 def _of(kind: Resource) -> dict[str, Any]:
@@ -134,12 +179,26 @@ async def reconciles(memo: Any, **_: Any) -> str:
     return "ok"
 
 
-@kopf.on.cleanup(registry=REGISTRY)
+@kopf.on.cleanup(registry=REGISTRY, errors=kopf.ErrorsMode.PERMANENT)
 async def end(memo: Any, **_: Any) -> None:
-    """Lets reconciles end, and releases the Lease."""
+    """Answers no more scrapes, which the next run of Kopf does."""
     memo.stop.set()  # otherwise Kopf waits for it
-    await asyncio.to_thread(memo.operator.close)
     await memo.metrics.cleanup()
+
+
+class _NothingHandled(kopf.DiffBaseStorage):
+    """No handler needs to know what has changed since the last one, which Kopf would read from an
+    annotation: anybody may have written it.
+    """
+
+    def build(self, **_: Any) -> Any:
+        return {}
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        return None
 
 
 def configure(settings: kopf.OperatorSettings, watched: Sequence[Watched], identity: str) -> None:
@@ -149,7 +208,12 @@ def configure(settings: kopf.OperatorSettings, watched: Sequence[Watched], ident
     settings.posting.reporting_component = CONTROLLER_MANAGER
     settings.posting.reporting_instance = identity
     settings.posting.event_name_prefix = f"{CONTROLLER_MANAGER}-"
+    settings.posting.default_backoffs = (1, 5, 20)
+    settings.posting.worker_limit = _POSTERS
     settings.watching.chunk_size = _PAGE
+    # for so long Kopf keeps each object as a whole, in case that it changes again
+    settings.queueing.idle_timeout = _KEPT_SECONDS
+    settings.persistence.diffbase_storage = _NothingHandled()
     # Kopf removes its own finalizer from objects that are being deleted, and by default uses the
     # same name for it in every operator.
     settings.persistence.finalizer = f"{GROUP}/unused"
@@ -165,7 +229,7 @@ def _liveness_endpoint(port: int, environment: Mapping[str, str]) -> str | None:
     """Where Kopf answers probes: on all addresses of the pod's first family. It binds one only."""
     if not port:
         return None
-    ipv6 = ":" in environment.get("KUBERNETES_SERVICE_HOST", "")
+    ipv6 = ":" in environment.get("POD_IP", "")
     return f"http://{'[::]' if ipv6 else '0.0.0.0'}:{port}/healthz"
 
 
@@ -180,7 +244,7 @@ def _problem_of(operator: Operator) -> str | None:
 async def _serve_metrics(operator: Operator) -> web.AppRunner:
     app = web.Application()
     app.router.add_get("/metrics", make_aiohttp_handler(operator.metrics.registry))
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     if operator.settings.metrics_port:
         await web.TCPSite(runner, port=operator.settings.metrics_port).start()

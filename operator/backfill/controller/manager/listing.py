@@ -4,14 +4,14 @@ tell what was deleted in the meantime.
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from backfill.kube.cache import Cache
-from backfill.kube.client import Cluster, Labels
-from backfill.kube.request_errors import ClusterError, KindMissing
-from backfill.kube.resources import Resource
+from backfill.kube.client import Cluster, Labels, Listing
+from backfill.kube.request_errors import ClusterError, Forbidden, KindMissing
+from backfill.kube.resources import BACKFILL, Resource
 
 _LOG = logging.getLogger(__name__)
 RELIST_SECONDS: Final = 180.0
@@ -38,6 +38,10 @@ class Relisting:
         self._namespaces = namespaces
         self.served: frozenset[Resource] = frozenset()
         """The kinds that the API server knew at the last list."""
+        self.refused: frozenset[str] = frozenset()
+        """The namespaces that could not be listed, such as those that were deleted together with
+        the operator's role in them.
+        """
 
     def list_once(self) -> None:
         """Puts all objects into the caches, and removes those that no longer exist.
@@ -45,37 +49,55 @@ class Relisting:
         Raises:
             ClusterError: a list failed.
         """
-        served = frozenset(watched.resource for watched in self._watched if self._list(watched))
+        refused: set[str] = set()
+        served = frozenset(
+            watched.resource for watched in self._watched if self._list(watched, refused)
+        )
         if served != self.served:
             missing = {watched.resource for watched in self._watched} - served
             names = ", ".join(sorted(f"{kind.plural} of {kind.group}" for kind in missing))
             _LOG.info("not installed here: %s", names or "nothing that is needed")
-        self.served = served
+        self.served, self.refused = served, frozenset(refused)
 
-    def keep_on(self, stop: threading.Event, on_new_kinds: Callable[[], None]) -> None:
+    def keep_on(self, stop: threading.Event, on_change: Callable[[], None]) -> None:
         """Lists at intervals until ``stop`` is set.
 
-        Calls ``on_new_kinds`` when a kind was added or removed.
+        Calls ``on_change`` when a kind or a namespace was added or removed.
         """
         while not stop.wait(RELIST_SECONDS):
-            before = self.served
+            before = self.served, self.refused
             try:
                 self.list_once()
             except ClusterError as error:
                 _LOG.warning("could not list all resources; retrying: %s", error)
-            if self.served != before:
-                on_new_kinds()
+            except Exception:  # nothing else would list any more
+                _LOG.exception("could not list all resources; retrying")
+            if (self.served, self.refused) != before:
+                on_change()
 
-    def _list(self, watched: Watched) -> bool:
+    def _list(self, watched: Watched, refused: set[str]) -> bool:
         try:
-            places: Sequence[str | None] = self._namespaces or (None,)
-            essence = watched.cache.essence
-            listings = [
-                self._cluster.list(watched.resource, place, labels=watched.labels, essence=essence)
-                for place in places
-            ]
+            listings = list(self._listings(watched, refused))
         except KindMissing:
             return False
         oldest = min((listing.resource_version for listing in listings), key=int)
         watched.cache.replace((item for listing in listings for item in listing.items), oldest)
         return True
+
+    def _listings(self, watched: Watched, refused: set[str]) -> Iterator[Listing]:
+        places: Sequence[str | None] = self._namespaces or (None,)
+        for place in places:
+            if place in refused:
+                continue
+            try:
+                yield self._cluster.list(
+                    watched.resource, place, labels=watched.labels, essence=watched.cache.essence
+                )
+            except Forbidden as error:
+                # without its other objects, a Backfill that is seen would be decided wrongly
+                last = len(refused) + 1 == len(places)
+                if place is None or last or watched.resource != BACKFILL:
+                    raise
+                if place not in self.refused:
+                    _LOG.warning("namespace %s is left out: %s", place, error)
+                refused.add(place)

@@ -7,7 +7,8 @@ so Kopf gets a connection that reads within bounds.
 
 import os
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
@@ -73,24 +74,14 @@ class Login:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class BoundedSession(kopf.AiohttpSession):
-    """Equal if the credentials are, so that Kopf does not try refused ones again."""
-
-    credentials: kopf.ConnectionInfo
-    aiohttp_session: aiohttp.ClientSession = field(compare=False)
-
-
-def bounded_session(credentials: kopf.ConnectionInfo) -> BoundedSession:
+def bounded_session(credentials: kopf.ConnectionInfo) -> kopf.AiohttpSession:
     """The connection for Kopf; to be called in its loop."""
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=credentials.as_ssl_context()),
         headers=credentials.as_http_headers(),
         response_class=_Answer,
     )
-    return BoundedSession(
-        server=credentials.server, credentials=credentials, aiohttp_session=session
-    )
+    return kopf.AiohttpSession(server=credentials.server, aiohttp_session=session)
 
 
 class _Answer(aiohttp.ClientResponse):
@@ -100,7 +91,13 @@ class _Answer(aiohttp.ClientResponse):
         return self
 
     async def json(self, **_: Any) -> Any:
-        return read_within_bounds(await self.read())
+        """Raises the error that Kopf knows: an API server that has too much to do, or a load
+        balancer before it, answers in plain text.
+        """
+        try:
+            return read_within_bounds(await self.read())
+        except ValueError as error:
+            raise JSONDecodeError(str(error), "", 0) from error
 
 
 class _Lines:

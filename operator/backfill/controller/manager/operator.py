@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from backfill.controller.cluster.job_pods.pod_limit import PodPlaces
 from backfill.controller.cluster.job_pods.pod_manifests import JobImage
@@ -21,6 +22,7 @@ from backfill.kube.resources import BACKFILL, DECISION, JOB_REPORT, SPLIT_ASSIGN
 
 _LOG = logging.getLogger(__name__)
 _NEEDED = frozenset((BACKFILL, DECISION, JOB_REPORT, SPLIT_ASSIGNMENT))
+_RETRY_SECONDS = 2.0
 _LOOK_SECONDS = 0.25
 _LAST_TURNS_SECONDS = 5.0
 
@@ -43,7 +45,11 @@ class Operator:
         self.metrics = Metrics(self._states)
         self.exit_status = 0
         """That of the process: 1 if it has lost its Lease."""
+        self.has_begun = False
+        """Whether it has listed everything, and is a candidate for the Lease."""
         self._stop = threading.Event()
+        self._restart: Callable[[], object] = lambda: None
+        self._is_to_restart = False
         cluster = self.login.cluster(
             requests_per_second=settings.qps,
             burst=round(2 * settings.qps),
@@ -112,14 +118,32 @@ class Operator:
         missing = sorted(kind.plural for kind in _NEEDED - self._relisting.served)
         return f"the definitions of {', '.join(missing)} are not installed" if missing else None
 
-    def begin(self, end: Callable[[], object]) -> None:
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """Those that may be watched; empty for all."""
+        refused = self._relisting.refused
+        return tuple(each for each in self.settings.namespaces if each not in refused)
+
+    def begin(self, restart: Callable[[], object]) -> None:
         """Becomes a candidate for the Lease, and lists at intervals, in threads.
 
-        ``end`` ends the process. It is called if the Lease is lost, and to watch kinds that have
-        been installed since: the next process finds them.
+        ``restart`` ends Kopf, to begin anew with the kinds and namespaces that there are, or not to
+        if :meth:`is_over`.
         """
-        for name, act in (("lists", self._relist), ("candidate", self._lead)):
-            threading.Thread(target=act, args=(end,), name=name, daemon=True).start()
+        self._restart = restart
+        if self._is_to_restart:
+            restart()
+        if not self.has_begun:
+            self.has_begun = True
+            for name, act in (("lists", self._relist), ("candidate", self._lead)):
+                threading.Thread(target=act, name=name, daemon=True).start()
+
+    def is_over(self, *, failed: bool) -> bool:
+        """Whether the process ends now that Kopf has ended. If it does not, waits a moment."""
+        if not failed and not self._is_to_restart:
+            return True
+        self._is_to_restart = False
+        return self._stop.wait(_RETRY_SECONDS) or self.exit_status != 0
 
     def close(self) -> None:
         """Waits for reconciles in progress. Drivers continue with the steps that were released."""
@@ -135,20 +159,29 @@ class Operator:
             "%s has finished its reconciles and is no longer the leader", self.settings.identity
         )
 
+    def end_kopf(self) -> None:
+        """Ends the present run of Kopf, if there is one."""
+        with suppress(RuntimeError):  # its loop is closed
+            self._restart()
+
     def _changed(self, key: Key) -> None:
         """Queues a Backfill if this process leads. One that comes to lead queues all Backfills."""
         if self.leads:
             self._queue.mark(key)
 
-    def _relist(self, end: Callable[[], object]) -> None:
-        def restart() -> None:
-            _LOG.info("kinds were installed or removed; ending, to watch those that there are")
-            end()
+    def _relist(self) -> None:
+        def begin_anew() -> None:
+            _LOG.info("kinds or namespaces were added or removed; watching those that there are")
+            self._is_to_restart = True
+            self.end_kopf()
 
-        self._relisting.keep_on(self._stop, restart)
+        self._relisting.keep_on(self._stop, begin_anew)
 
-    def _lead(self, end: Callable[[], object]) -> None:
+    def _lead(self) -> None:
         if not self._elector.acquire(self._stop):
+            return
+        if self._stop.is_set():  # in the meantime
+            self._elector.release()
             return
         _LOG.info("%s is now the leader", self.settings.identity)
         self.metrics.leading(True)
@@ -165,7 +198,7 @@ class Operator:
         self.exit_status = 1
         self.metrics.leading(False)
         self._queue.close()
-        end()
+        self.end_kopf()
 
     def _states(self) -> Iterator[str]:
         for key in self.caches.backfills.keys():  # noqa: SIM118 - no mapping

@@ -35,6 +35,6 @@ def test_a_probe_fails_if_a_reconcile_is_stuck() -> None:
 def test_probes_are_answered_on_addresses_of_the_family_that_pods_have() -> None:
     endpoint = handlers._liveness_endpoint
     assert endpoint(8081, {}) == "http://0.0.0.0:8081/healthz"
-    assert endpoint(8081, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}) == "http://0.0.0.0:8081/healthz"
-    assert endpoint(8081, {"KUBERNETES_SERVICE_HOST": "fd00::1"}) == "http://[::]:8081/healthz"
+    assert endpoint(8081, {"POD_IP": "10.0.0.1"}) == "http://0.0.0.0:8081/healthz"
+    assert endpoint(8081, {"POD_IP": "fd00::1"}) == "http://[::]:8081/healthz"
     assert endpoint(0, {}) is None
