@@ -239,7 +239,11 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("crds", "often")
 def test_kinds_that_are_installed_later_are_watched_while_the_operator_goes_on(
-    cluster_admin: Path, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    admin: Rest,
+    cluster_admin: Path,
+    namespace: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A Spark operator is often installed later."""
     lists, later = Relisting.list_once, Resource("later.example.com", "v1", "things")
@@ -257,6 +261,9 @@ def test_kinds_that_are_installed_later_are_watched_while_the_operator_goes_on(
         monkeypatch.setattr(Relisting, "list_once", list_once)
         eventually(lambda: proxy.count("watch", "pods") == 2, "it watches again")
         assert here.operator.leads
+        admin.create(BACKFILLS.format(namespace), minimal_backfill("after")).expect()
+        events = f"api/v1/namespaces/{namespace}/events"
+        eventually(lambda: admin.get(events).expect()["items"], "it tells of what it does")
         assert here.close() == 0
     assert not here.operator.leads, "it has released its Lease"
 

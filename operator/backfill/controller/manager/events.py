@@ -5,7 +5,6 @@ They report changes; the status has the current state.
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -176,6 +175,10 @@ class Recorder:
         self._early: list[Callable[[], None]] = []
         self._lock = threading.Lock()
 
+    def begin_anew(self) -> None:
+        """To be called when Kopf starts, perhaps not for the first time."""
+        self._context = None
+
     def may_post(self) -> None:
         """To be called in a handler of Kopf: Events can only be posted in the context of one."""
         if self._context is None:
@@ -216,8 +219,12 @@ class Recorder:
             kopf.event, subject, type=notice.kind, reason=notice.reason, message=notice.message
         )
         with self._lock:
-            if self._context is None:
+            context = self._context
+            if context is None:
                 self._early.append(post)
                 return
-        with suppress(RuntimeError):  # the loop has ended
-            self._context.copy().run(post)
+        try:
+            context.copy().run(post)
+        except RuntimeError:  # Kopf has ended, and may begin anew
+            with self._lock:
+                self._early.append(post)

@@ -95,6 +95,7 @@ async def start(memo: Any, settings: kopf.OperatorSettings, **_: Any) -> None:
     afterwards.
     """
     operator: Operator = memo.operator
+    operator.recorder.begin_anew()
     configure(settings, operator.caches.watched(), operator.settings.identity)
     memo.metrics = await _serve_metrics(operator)
     try:
@@ -107,8 +108,8 @@ async def start(memo: Any, settings: kopf.OperatorSettings, **_: Any) -> None:
         memo.stop.set()  # otherwise Kopf waits for it
         raise
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        if threading.current_thread() is threading.main_thread():
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _end_soon, memo)
     operator.begin(restart=partial(loop.call_soon_threadsafe, memo.stop.set))
 
