@@ -34,6 +34,7 @@ _KINDS_OF_WRITES = {
     "create jobreports",
     "delete jobreports",
     "delete configmaps",
+    "delete splitassignments",
 }
 Keep = Callable[[], KeptRunning]
 
