@@ -304,23 +304,27 @@ def test_an_operator_goes_on_when_kopf_ends_at_an_answer(
     namespace: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("backfill.controller.manager.handlers._PAGE", 1)
     for number in range(3):
         admin.create(BACKFILLS.format(namespace), minimal_backfill(f"b{number}")).expect()
-    expired = iter([refusal(410, "Expired")])
+    expired: list[Request] = []
 
     def expire(request: Request) -> Response | None:
-        if request.query.get("limit") == "1" and "continue" in request.query:
-            return next(expired, None)
-        return None
+        if expired or request.query.get("limit") != "1" or "continue" not in request.query:
+            return None
+        expired.append(request)
+        return refusal(410, "Expired")
 
     with running_proxy(cluster_admin) as proxy:
         proxy.before = expire
         here = OperatorHere(proxy.kubeconfig(cluster_admin, tmp_path / "p"), namespace)
-        eventually(lambda: next(expired, None) is None, "a page has expired")
-        eventually(lambda: proxy.count("watch", "backfills"), "it watches")
+        eventually(lambda: expired, "a page has expired")
+        eventually(lambda: "Kopf has failed" in caplog.text, "Kopf ends")
         assert here.operator.leads
+        before = proxy.count("watch", "backfills")
+        eventually(lambda: proxy.count("watch", "backfills") > before, "it watches again")
         assert here.close() == 0
 
 

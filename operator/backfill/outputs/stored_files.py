@@ -18,7 +18,7 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from backfill.api.errors import BackfillError
-from backfill.protocol.atomic_files import replace_with_chunks
+from backfill.protocol.atomic_files import files_below, replace_with_chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,9 @@ class OwnDirectory:
                 directory.
         """
         path = self._path_on_disk()
-        return _list_files(self.io, str(self)) if path is None else _files_on_disk(path, str(self))
+        if path is None:
+            return _list_files(self.io, str(self))
+        return (posixpath.join(str(self), name) for name in files_below(path))
 
     def remove(self, location: str) -> bool:
         """Removes an unreferenced file. Returns False if that fails; the file then stays."""
@@ -89,13 +91,6 @@ class OwnDirectory:
                 " other files may be"
             )
         return Path(path) if scheme == "file" else None
-
-
-def _files_on_disk(path: Path, directory: str) -> Iterator[str]:
-    """The locations of all files, except those to which links below lead, which may be in use."""
-    for found, _, names in os.walk(path):
-        for name in names:
-            yield posixpath.join(directory, (Path(found) / name).relative_to(path).as_posix())
 
 
 def _list_files(io: FileIO, directory: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ from backfill.api.errors import Problem, first_line
 from backfill.api.sealed_json import sealed, unsealed
 from backfill.api.workspace_locations import LOCATION_FORM, is_local, is_plain
 from backfill.iceberg.library_errors import says_later
-from backfill.protocol.atomic_files import replace_file
+from backfill.protocol.atomic_files import files_below, replace_file
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -100,12 +100,7 @@ class Workspace:
         from pyarrow import fs
 
         if is_local(self.uri):
-            below = self._local()
-            return [
-                (Path(directory) / name).relative_to(below).as_posix()
-                for directory, _, names in os.walk(below)
-                for name in names
-            ]
+            return list(files_below(self._local()))
         filesystem, path = self._open()
         found = filesystem.get_file_info(
             fs.FileSelector(path, allow_not_found=True, recursive=True)

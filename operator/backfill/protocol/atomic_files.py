@@ -1,10 +1,10 @@
-"""Atomic replacement of local files that another
-process may be reading or that must survive a crash.
+"""Local files: replaced atomically, as another process may be reading them or they must survive a
+crash, and found below a directory.
 """
 
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 
@@ -32,3 +32,12 @@ def replace_with_chunks(path: Path, chunks: Iterable[bytes], *, durable: bool = 
         if isinstance(error, OSError) and error.filename is None:  # as for a full disk
             error.filename = str(path)
         raise
+
+
+def files_below(directory: Path) -> Iterator[str]:
+    """The paths of all files below a directory, relative to it. Links to directories are no files,
+    and are not followed.
+    """
+    for found, _, names in os.walk(directory):
+        for name in names:
+            yield (Path(found) / name).relative_to(directory).as_posix()

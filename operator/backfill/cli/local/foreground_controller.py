@@ -1,10 +1,14 @@
 """The controller of one Backfill in the foreground, until a person has to act or it has ended."""
 
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
 from rich.console import Console
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, find_condition
-from backfill.api.signals import asked_to_end
 from backfill.cli.backfill_view import View
 from backfill.cli.screen import Display, display
 from backfill.controller.decisions.handing_over import repeats_warning, retention_warning
@@ -41,7 +45,7 @@ def control(store: LocalStore, backfill: Backfill, console: Console) -> Backfill
     try:
         with (
             display(console) as shown,
-            asked_to_end(lambda: _end(loop.reconciler, shown, store.name)),
+            _asked_to_end(lambda: _end(loop.reconciler, shown, store.name)),
         ):
             loop.run(lambda reconciled: _show(reconciled, shown))
     except Killed:
@@ -96,3 +100,18 @@ def _end(reconciler: Reconciler, shown: Display, name: str) -> None:
     shown.say(
         f"{name}: stopping after the steps in progress; press Ctrl-C again to kill the driver"
     )
+
+
+@contextmanager
+def _asked_to_end(react: Callable[[], None]) -> Iterator[None]:
+    """Calls a function for each SIGINT and SIGTERM while the block runs, in the main thread."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        react()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

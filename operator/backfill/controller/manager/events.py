@@ -5,6 +5,7 @@ They report changes; the status has the current state.
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -177,7 +178,8 @@ class Recorder:
 
     def begin_anew(self) -> None:
         """To be called when Kopf starts, perhaps not for the first time."""
-        self._context = None
+        with self._lock:
+            self._context = None
 
     def may_post(self) -> None:
         """To be called in a handler of Kopf: Events can only be posted in the context of one."""
@@ -219,12 +221,8 @@ class Recorder:
             kopf.event, subject, type=notice.kind, reason=notice.reason, message=notice.message
         )
         with self._lock:
-            context = self._context
-            if context is None:
-                self._early.append(post)
-                return
-        try:
-            context.copy().run(post)
-        except RuntimeError:  # Kopf has ended, and may begin anew
-            with self._lock:
-                self._early.append(post)
+            with suppress(RuntimeError):  # Kopf has ended, and may begin anew
+                if self._context is not None:
+                    self._context.copy().run(post)
+                    return
+            self._early.append(post)

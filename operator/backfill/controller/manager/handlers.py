@@ -64,8 +64,7 @@ def run(operator: Operator) -> int:
         ", ".join(settings.namespaces) or "all namespaces",
     )
     while True:
-        stop = asyncio.Event()
-        failure: Exception | None = None
+        stop, failed = asyncio.Event(), False
         try:
             kopf.run(
                 registry=REGISTRY,
@@ -78,13 +77,13 @@ def run(operator: Operator) -> int:
                 stop_flag=stop,
             )
         except Exception as error:
-            failure = error
+            failed = True
             if not operator.has_begun or getattr(error, "errno", None) == errno.EADDRINUSE:
                 _LOG.error("the operator ends: %s", error)
                 operator.close()
                 return 1
             _LOG.warning("Kopf has failed, and is started again: %s", error)
-        if operator.is_over(failed=failure is not None):
+        if operator.is_over(failed=failed):
             operator.close()
             return operator.exit_status
 
@@ -96,7 +95,7 @@ async def start(memo: Any, settings: kopf.OperatorSettings, **_: Any) -> None:
     """
     operator: Operator = memo.operator
     operator.recorder.begin_anew()
-    configure(settings, operator.caches.watched(), operator.settings.identity)
+    configure(settings, operator.watched, operator.settings.identity)
     memo.metrics = await _serve_metrics(operator)
     try:
         while not operator.has_begun and (
@@ -110,20 +109,20 @@ async def start(memo: Any, settings: kopf.OperatorSettings, **_: Any) -> None:
     loop = asyncio.get_running_loop()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, _end_soon, memo)
+            loop.add_signal_handler(number, _note_signal, memo)
     operator.begin(restart=partial(loop.call_soon_threadsafe, memo.stop.set))
 
 
-def _end_soon(memo: Any) -> None:
-    """Lets reconciles end and the last Events be posted before Kopf ends."""
-
-    async def end_soon() -> None:
-        await asyncio.to_thread(memo.operator.close)
-        await asyncio.sleep(_LAST_EVENTS_SECONDS)
-        memo.stop.set()
-
+def _note_signal(memo: Any) -> None:
     if "ending" not in memo:
-        memo.ending = asyncio.create_task(end_soon())
+        memo.ending = asyncio.create_task(_end_soon(memo))
+
+
+async def _end_soon(memo: Any) -> None:
+    """Lets reconciles end and the last Events be posted before Kopf ends."""
+    await asyncio.to_thread(memo.operator.close)
+    await asyncio.sleep(_LAST_EVENTS_SECONDS)
+    memo.stop.set()
 
 
 @kopf.on.login(registry=REGISTRY)

@@ -39,8 +39,8 @@ class Operator:
         self.settings = settings
         self.login = Login(settings.kubeconfig, settings.context)
         self.caches = Caches()
-        watched = self.caches.watched()
-        self.cache_of = {kind.resource: kind.cache for kind in watched}
+        self.watched = self.caches.watched()
+        self.cache_of = {kind.resource: kind.cache for kind in self.watched}
         self.recorder = Recorder()
         self.metrics = Metrics(self._states)
         self.exit_status = 0
@@ -55,7 +55,7 @@ class Operator:
             burst=round(2 * settings.qps),
             on_request=lambda verb, kind, status, seconds: self.metrics.requested(verb, status),
         )
-        self._relisting = Relisting(cluster, watched, settings.namespaces)
+        self._relisting = Relisting(cluster, self.watched, settings.namespaces)
         lease = ClusterLeaseStore(
             self.login.cluster(), settings.leader_election_namespace, settings.leader_election_id
         )
