@@ -230,7 +230,7 @@ def test_what_a_job_in_a_pod_took_is_measured(stage: Stage) -> None:
     ended(runner, job)
     (usage,) = stage.operators[-1].usages
     assert (usage.key, usage.kind, usage.outcome) == ((stage.namespace, "january"), "plan", "Done")
-    assert 0.2 < usage.seconds < 60
+    assert 0.01 < usage.seconds < 60
     assert usage.peak_bytes
     assert 80 * 2**20 < usage.peak_bytes < 2**30
 
@@ -434,9 +434,9 @@ def test_a_pod_that_does_not_start_says_why_and_waits_for_a_person_or_a_node(
 
 
 def test_a_pod_on_a_node_that_does_not_start_fails_in_the_end(stage: Stage) -> None:
-    job, runner = stage.job(), stage.runner(start_seconds=0.1)
+    job, runner = stage.job(), stage.runner(start_seconds=8.0)
     stage.kubelet.tell(stage.started(runner, job), waiting("ContainerCreating", ""))
-    assert "did not start within 0 s: ContainerCreating" in str(ended(runner, job).error)
+    assert "did not start within 8 s: ContainerCreating" in str(ended(runner, job).error)
 
 
 def test_a_pod_that_waits_with_an_earlier_image_of_jobs_is_made_anew(stage: Stage) -> None:

@@ -154,7 +154,9 @@ def test_a_namespace_that_is_deleted_does_not_wait_for_its_backfills(
     admin.delete(f"{SPARK_APPLICATIONS.format(namespace)}/app").expect()
     admin.delete(planned.path).expect()
     eventually(lambda: admin.get(planned.path).status == 404, "it is gone", 60.0)
-    assert "Possibly left behind: " in operator.log_file.read_text()
+    eventually(
+        lambda: "Possibly left behind: " in operator.log_file.read_text(), "it says what is left"
+    )
 
 
 def test_a_backfill_that_is_deleted_after_its_application_is_cleaned_up(

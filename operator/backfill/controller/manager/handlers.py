@@ -183,6 +183,12 @@ async def reconciles(memo: Any, **_: Any) -> str:
 async def end(memo: Any, **_: Any) -> None:
     """Answers no more scrapes, which the next run of Kopf does."""
     memo.stop.set()  # otherwise Kopf waits for it
+    # Where one watch fails, Kopf leaves the others. It cancels them together with what pauses them,
+    # so that they take that for a pause, go on and wait for a login for ever.
+    watches = {task for task in asyncio.all_tasks() if task.get_name().startswith("watcher for ")}
+    for watch in watches:
+        watch.cancel()
+    await asyncio.gather(*watches, return_exceptions=True)
     await memo.metrics.cleanup()
 
 
