@@ -194,6 +194,8 @@ class Operator:
         while self.leads:
             if self._stop.wait(_LOOK_SECONDS):
                 return
+        if self._stop.is_set():  # released, not lost
+            return
         _LOG.error("the lease could not be renewed; another replica may lead from now on")
         self.exit_status = 1
         self.metrics.leading(False)
