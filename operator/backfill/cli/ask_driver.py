@@ -15,8 +15,10 @@ from backfill.controller.local.driver import LocalBackend
 _POLL_SECONDS = 0.1
 
 
-def ask(module: str, answer: str, application: Application, launch: Launch) -> bytes:
-    """What a module of the runtime answers in a file of the channel.
+def ask(
+    module: str, answer: str, application: Application, launch: Launch, *arguments: str
+) -> bytes:
+    """What a module of the runtime answers in a file of the channel, called with arguments.
 
     The workspace of the launch is on this machine. Nothing is written to tables.
 
@@ -32,7 +34,7 @@ def ask(module: str, answer: str, application: Application, launch: Launch) -> b
             channel,
             application=application,
             overrides=launch.backfill.spec.overrides,
-            command=(sys.executable, "-m", module),
+            command=(sys.executable, "-m", module, *arguments),
         )
         if obstacles := backend.obstacles():
             raise BadInput(obstacles)

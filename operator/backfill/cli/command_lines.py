@@ -153,6 +153,7 @@ CLUSTER: Final = CommandLine(
     only=Only.ON_A_CLUSTER,
     implementation=_on_a_cluster,
     elsewhere={
+        "check": "only works on this machine, where the main program is: run backfill check",
         "init": (
             "only works on this machine, where the main program is: save the resource (kubectl get"
             " sparkapplication NAME -o yaml > FILE), then run backfill init --application FILE"

@@ -80,6 +80,16 @@ File = Annotated[
         help="Manifest file with the Backfill and the SparkApplication that it refers to.",
     ),
 ]
+Programs = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="PROGRAM...",
+        help=(
+            "Main programs (.py), or manifest files, each with a SparkApplication whose main"
+            " program is on this machine."
+        ),
+    ),
+]
 Explain = Annotated[
     bool,
     typer.Option(
@@ -171,6 +181,17 @@ class OnThisMachine(Protocol):
         """Run a Backfill on this machine, or continue one.
 
         Exit status: 0 succeeded, 1 failed, 2 bad input, 3 waiting for a person.
+        """
+
+    @command(json="one line of JSON for each program")
+    def check(self, programs: Programs) -> int:
+        """Say what a backfill would make of programs, without their data.
+
+        Runs each main program up to the point where its queries start, and calls each function of
+        `foreachBatch` once with an empty batch: its writes are noted instead of made, and
+        connections to other systems are refused. All other side effects of the main program really
+        occur. Exit status: 0 all run unmodified, 1 one could not be checked, 2 one is refused, 3 a
+        person has to look at one.
         """
 
 

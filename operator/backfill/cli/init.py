@@ -27,7 +27,6 @@ from backfill.api.quantities import count, parse_time
 from backfill.api.redaction import redact
 from backfill.api.spark_application import Application, metadata_of, read_application
 from backfill.api.spec import Window
-from backfill.cli.ask_driver import ask, check_answered
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.explain_queries import explain
 from backfill.cli.local.plan_command import dry_run
@@ -38,15 +37,14 @@ from backfill.cli.proposal.proposed import Lake, Proposal
 from backfill.cli.proposal.proposed_outputs import outputs_of
 from backfill.cli.proposal.proposed_sources import source_of
 from backfill.cli.proposal.proposed_times import times
+from backfill.cli.survey_program import survey_of
 from backfill.cli.text import say
-from backfill.controller.driver import Launch
 from backfill.iceberg.table_listing import KnownTables
 from backfill.planning.lateness_sample import ArrivalLags, measure_lags
 from backfill.planning.workspace import Workspace
 from backfill.protocol.explanation import ExplainedQuery
-from backfill.protocol.survey_result import SURVEY_FILE, Survey
+from backfill.protocol.survey_result import Survey
 
-_MODULE = "backfill.runtime.survey"
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
@@ -111,7 +109,7 @@ def propose_backfill(
     namespace = _namespace(given.document, namespace)
     about = About(_name_of(found.name, stretch), namespace, found.name, stretch)
     with err.status("running the program until its queries start"):
-        survey = _survey(found, stretch)
+        survey = survey_of(found, window=stretch)
     tables = KnownTables()
     with err.status("looking for its tables"):
         proposal = propose(survey, _Lake(tables))
@@ -170,35 +168,6 @@ def _namespace(document: Document, wanted: str | None) -> str | None:
 def _name_of(application: str, window: Window) -> str:
     name = re.sub(r"[^a-z0-9]+", "-", application.lower()).strip("-") or "backfill"
     return f"{name[:52].rstrip('-')}-{window.start:%Y-%m-%d}"
-
-
-def _survey(application: Application, window: Window) -> Survey:
-    """What the program reads and writes."""
-    nothing_known = Backfill.model_validate(
-        {
-            "metadata": {"name": "survey"},
-            "spec": {
-                "applicationRef": {"name": application.name},
-                "window": window,
-                # required, and not looked at
-                "sources": [{"name": "any", "table": "any.any.any", "timestampColumn": "any"}],
-            },
-        }
-    )
-    with tempfile.TemporaryDirectory(prefix="backfill-init-") as directory:
-        nowhere = Workspace(directory)
-        launch = Launch(1, nothing_known, "none", nowhere, nowhere)
-        found = ask(_MODULE, SURVEY_FILE, application, launch)
-    survey = Survey.model_validate_json(found)
-    check_answered(survey.reason, survey.message)
-    if not survey.queries or not survey.inputs:
-        missing = "reads no Kafka topic and no table as a stream"
-        if survey.inputs:
-            missing = "starts no query that writes a result"
-        raise BadInput(
-            Problem("", f"the main program of {application.name} {missing}", "check its arguments")
-        )
-    return survey
 
 
 def _lags(

@@ -8,6 +8,10 @@ SURVEY_FILE = "survey.json"
 """File with the survey, in the channel's directory."""
 
 
+CALL_FUNCTIONS = "--call-functions"
+"""Argument by which functions of ``foreachBatch`` are called, each with an empty batch."""
+
+
 class SurveyedInput(Model):
     """Stream that the program reads."""
 
@@ -54,6 +58,26 @@ class SurveyedColumn(Model):
     """Whether it is the event time of a watermark, or the start of a time window."""
 
 
+class SurveyedWrite(Model):
+    """What a function of ``foreachBatch`` writes."""
+
+    place: str
+    """Table, path or topic."""
+    how: str
+    """The call."""
+    keys: tuple[str, ...] = ()
+    """Columns by which rows replace earlier ones; empty if they are added."""
+
+
+class SurveyedProblem(Model):
+    """What a backfill refuses."""
+
+    message: Message
+    """What it is, with the line of the program."""
+    fix: Message = ""
+    """What to do about it."""
+
+
 class SurveyedQuery(Model):
     """Query that the program starts."""
 
@@ -87,6 +111,14 @@ class SurveyedQuery(Model):
     """Columns of the result that identify a row by that; empty if the result lacks some of them."""
     sessions: bool = False
     """Whether it has session windows."""
+    writes: tuple[SurveyedWrite, ...] = ()
+    """What its function writes of an empty batch, if it was called."""
+    clients: tuple[str, ...] = ()
+    """Modules by which its function may reach other systems, if it was called."""
+    error: Message = ""
+    """Why its function failed for an empty batch, if it did."""
+    problems: tuple[SurveyedProblem, ...] = ()
+    """What a backfill refuses of it, as far as that was seen."""
 
 
 class Survey(Model):

@@ -21,6 +21,7 @@ from backfill.api.forbidden_changes import program_difference, spec_difference
 from backfill.api.spark_application import Application
 from backfill.api.status import DecisionStatus, Verdict
 from backfill.cli.backfill_view import View
+from backfill.cli.check import check_programs
 from backfill.cli.commands import DEFAULT_STATE, Commands, OnThisMachine
 from backfill.cli.exit_status import FAILED, SUCCEEDED, WAITS
 from backfill.cli.local.foreground_controller import control
@@ -30,12 +31,14 @@ from backfill.cli.optional_dependencies import SPARK, TABLES, require
 from backfill.cli.result_json import result_line
 from backfill.cli.run_end import already_succeeded, exit_status, print_end, waiting_for
 from backfill.cli.status_pages import details, listing
+from backfill.cli.survey_program import survey_of
 from backfill.cli.text import say, warn
 from backfill.controller.decisions.result.finished import expires_at
 from backfill.controller.local.lock import ControllerLock
 from backfill.controller.local.store import LocalStore
 from backfill.controller.local.store import stored as stored_in
 from backfill.protocol.controller_liveness import controller_alive
+from backfill.protocol.survey_result import CALL_FUNCTIONS
 
 _POLL_SECONDS = 0.1
 
@@ -74,6 +77,12 @@ class LocalCommands(Commands, OnThisMachine):
                     return self._say_finished(self._without_expired_remains(store, stored))
                 _apply(store, stored, backfill, application)
             return self._control(store)
+
+    def check(self, programs: list[Path]) -> int:
+        require(*TABLES, SPARK)
+        return check_programs(
+            programs, lambda each: survey_of(each, CALL_FUNCTIONS), as_json=self.as_json
+        )
 
     def plan(self, target: str, *, explain: bool = False) -> int:
         return show_plan(

@@ -32,6 +32,15 @@ def mentioned(function: Any) -> Iterator[str]:
     what they refer to in their module and in the functions around them; also in the arguments of a
     partial function, and in the attributes and methods of an object and of its base classes.
     """
+    for value in reached(function):
+        if _is(value, str):
+            # others are no names, and half a character cannot be sent
+            words = (word for word in str.split(value) if word.isprintable())
+            yield from (word.strip("`'\"(),;") for word in words)
+
+
+def reached(function: Any) -> Iterator[Any]:
+    """What a function refers to, each once: texts, modules, and functions of its own module."""
     seen: dict[int, Any] = {}
     pending = [*_reversed(_of_object(function)), function]
     while pending:
@@ -39,11 +48,8 @@ def mentioned(function: Any) -> Iterator[str]:
         if id(value) in seen:
             continue
         seen[id(value)] = value  # kept, so that nothing else has its identity
-        if _is(value, str):
-            # others are no names, and half a character cannot be sent
-            words = (word for word in str.split(value) if word.isprintable())
-            yield from (word.strip("`'\"(),;") for word in words)
-        else:
+        yield value
+        if not _is(value, str):
             pending += _reversed(_parts(value))  # so that the first is the next
 
 

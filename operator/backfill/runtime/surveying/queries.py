@@ -1,24 +1,30 @@
 """The writers of a survey: a query is looked at instead of started, and nothing else is written."""
 
+from typing import Any
+
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from backfill.api.errors import Problem
 from backfill.api.spec import Effect
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE
-from backfill.protocol.survey_result import SurveyedQuery
+from backfill.protocol.survey_result import SurveyedProblem, SurveyedQuery
 from backfill.runtime.queries.run_state import ProgramRun
+from backfill.runtime.surveying.called_functions import call
 from backfill.runtime.surveying.mentioned_tables import mentioned
 from backfill.runtime.surveying.plans import Decoded, QueryPlan
 from backfill.runtime.switching.main_program_writes import MainProgram
 from backfill.runtime.switching.query_handle import LeftOutQuery
+from backfill.runtime.switching.stream_matching import row_writer
 from backfill.runtime.switching.stream_writer import ReplacedWriter
 
 
 class Surveyed:
     """The queries that the program has started so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, calls_functions: bool = False) -> None:
+        """``calls_functions`` is whether functions of ``foreachBatch`` are called."""
+        self.calls_functions = calls_functions
         self.queries: list[SurveyedQuery] = []
         self.decoded: dict[str, Decoded] = {}
         """By input, how values of its records are decoded."""
@@ -34,6 +40,15 @@ class SurveyingWriter(ReplacedWriter):
     def _replacement(self) -> StreamingQuery:
         target, plan, function = self._target, QueryPlan(self._df), self._function
         groups_by, keys = plan.groups
+        called: dict[str, Any] = {
+            "problems": tuple(
+                SurveyedProblem(message=each.message, fix=each.fix) for each in row_writer(target)
+            )
+        }
+        if function is not None and self._surveyed.calls_functions:
+            complete = target.output_mode.lower() == "complete"
+            query = str(target.query_name)
+            called = call(function, self._df, self._run, query, complete=complete)
         self._surveyed.queries.append(
             SurveyedQuery(
                 name=target.query_name,
@@ -51,6 +66,7 @@ class SurveyingWriter(ReplacedWriter):
                 groups_by=groups_by,
                 keys=keys,
                 sessions=plan.sessions,
+                **called,
             )
         )
         self._surveyed.decoded |= plan.decoded
@@ -74,7 +90,7 @@ class SurveyedProgram(MainProgram):
 
     def _problem(self, effect: Effect, what: str, place: str | None) -> Problem:
         message = (
-            f"the main program {what} at startup, so init cannot run it: this would happen for"
+            f"the main program {what} at startup, so it cannot be run here: this would happen for"
             " real, and tables that the program reads would be empty"
         )
         fix = (

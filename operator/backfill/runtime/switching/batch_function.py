@@ -68,7 +68,7 @@ _INSTEAD: dict[Effect, str] = {
 _WAIT = "let the function wait for its threads"
 _current: ContextVar["BatchInProgress | None"] = ContextVar("backfill_batch", default=None)
 _in_progress: set["BatchInProgress"] = set()
-_latest: dict["BatchFunction", "BatchInProgress"] = {}
+_latest: dict["BatchFunction", "RedirectedBatch"] = {}
 """The last batch of each function, also after it is over."""
 
 
@@ -102,19 +102,78 @@ class WriteTarget:
 
 
 class BatchInProgress:
-    """A batch for which the application's function runs."""
+    """A batch for which the application's function runs, as code that sees the function's calls
+    knows it.
+    """
 
-    def __init__(self, function: "BatchFunction", frame: DataFrame, number: int):
-        self._function = function
-        self._number = number
+    def __init__(self, frame: DataFrame, query: str, called: str):
+        """``called`` is the name of the query or, if it has none, of its function."""
+        self.called = called
+        self.parts = BatchThreads()
+        """What runs in other threads."""
+        self._query = query
         self._session = frame.sparkSession._jsparkSession
         self._frame = frame
+
+    def write(self, frame: DataFrame, destination: WriteTarget) -> None:
+        """Does what is done instead of writing the rows of a DataFrame.
+
+        Raises:
+            BadInput: they cannot be redirected.
+        """
+        raise NotImplementedError
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        """Makes what this thread does, which may be another one than the batch's, a part of the
+        function, but for what this product does.
+        """
+        with within(batch_in_progress()):
+            yield
+
+    def takes(self, place: str) -> bool:
+        """Whether a table, topic or path is an output, or is left out."""
+        raise NotImplementedError
+
+    def allows(self, effect: Effect) -> bool:
+        """Whether the Backfill allows what the function does besides writing DataFrames."""
+        raise NotImplementedError
+
+    def refuse(self, error: BadInput) -> BadInput:
+        """Notes an error, even if the function catches it. Returns it, to be raised, with the line
+        of the program.
+        """
+        raise NotImplementedError
+
+    def refuse_effect(self, effect: Effect, what: str) -> BadInput:
+        """Refuses something that a backfill cannot set apart from production. Returns the error,
+        to be raised.
+        """
+        message = f"foreachBatch {what}, which a backfill cannot isolate from production"
+        fix = (
+            f"{_INSTEAD.get(effect, '')}skip it in a backfill, where the environment variable"
+            f" {SETTINGS_VARIABLE} is set; or list the query {self._query} in"
+            f" spec.ignoredQueries to leave it out; or add {effect} to spec.allowedEffects to let"
+            " it happen for real, again with each batch"
+        )
+        return self.refuse(UnsupportedProgram(Problem("", message, fix)))
+
+    def is_of(self, spark: SparkSession) -> bool:
+        """Whether a session is that of the batch, which is the query's own."""
+        return bool(self._session.equals(spark._jsparkSession))
+
+
+class RedirectedBatch(BatchInProgress):
+    """A batch whose rows go into the branches of outputs."""
+
+    def __init__(self, function: "BatchFunction", frame: DataFrame, number: int):
+        super().__init__(frame, function.query, function.called)
+        self._function = function
+        self._number = number
         self._files: dict[str, list[WrittenFiles]] = defaultdict(list)
         self._versions: dict[tuple[str, str], int] = {}
         """By output and application, the last version that was written."""
         self._lock = threading.Lock()
-        self.parts = BatchThreads()
-        """What runs in other threads."""
         self._refused: BadInput | None = None
 
     def write(self, frame: DataFrame, destination: WriteTarget) -> None:
@@ -168,11 +227,6 @@ class BatchInProgress:
         with not_the_function(), announced, within(present):
             yield
 
-    @property
-    def called(self) -> str:
-        """The query's name or, if it has none, that of its function."""
-        return self._function.called
-
     def takes(self, place: str) -> bool:
         """Whether a table, topic or path is an output, or is left out."""
         with not_the_function():
@@ -181,19 +235,6 @@ class BatchInProgress:
     def allows(self, effect: Effect) -> bool:
         """Whether the Backfill allows what the function does besides writing DataFrames."""
         return effect in self._function.run.settings.allowed_effects
-
-    def refuse_effect(self, effect: Effect, what: str) -> BadInput:
-        """Ends the run because of something that a backfill cannot set apart from production.
-        Returns the error, to be raised.
-        """
-        message = f"foreachBatch {what}, which a backfill cannot isolate from production"
-        fix = (
-            f"{_INSTEAD.get(effect, '')}skip it in a backfill, where the environment variable"
-            f" {SETTINGS_VARIABLE} is set; or list the query {self._function.query} in"
-            f" spec.ignoredQueries to leave it out; or add {effect} to spec.allowedEffects to let"
-            " it happen for real, again with each batch"
-        )
-        return self.refuse(UnsupportedProgram(Problem("", message, fix)))
 
     def refuse(self, error: BadInput) -> BadInput:
         """Ends the run, even if the function catches the error. Returns the error, to be raised,
@@ -204,10 +245,6 @@ class BatchInProgress:
             [replace(each, message=f"{each.message}{line}") for each in error.problems]
         )
         return self._function.run.refuse(self._refused)
-
-    def is_of(self, spark: SparkSession) -> bool:
-        """Whether a session is that of the batch, which is the query's own."""
-        return bool(self._session.equals(spark._jsparkSession))
 
     def made(self, frame: DataFrame) -> bool:
         """Whether a DataFrame is made of the batch's rows."""
@@ -286,6 +323,17 @@ def within(batch: BatchInProgress | None) -> Iterator[None]:
         _current.reset(token)
 
 
+@contextmanager
+def running(batch: BatchInProgress) -> Iterator[None]:
+    """Makes what this thread does the function of a batch."""
+    _in_progress.add(batch)
+    try:
+        with within(batch):
+            yield
+    finally:
+        _in_progress.discard(batch)
+
+
 def not_the_function() -> AbstractContextManager[None]:
     """For what this product does itself."""
     return within(None)
@@ -359,14 +407,11 @@ class BatchFunction:
             self._run_batch(frame, number)
 
     def _run_batch(self, frame: DataFrame, number: int) -> None:
-        batch = _latest[self] = BatchInProgress(self, frame, number)
-        _in_progress.add(batch)
-        try:
-            with within(batch):
-                self._function(frame, number)
-            files, ended = batch.close(self._patience_seconds)
-        finally:
-            _in_progress.discard(batch)
+        batch = _latest[self] = RedirectedBatch(self, frame, number)
+        with running(batch):
+            self._function(frame, number)
+            with not_the_function():
+                files, ended = batch.close(self._patience_seconds)
         if not ended:
             self._patience_seconds /= 2
         if self.run.over.is_set() or _has_ended(frame):
@@ -424,7 +469,7 @@ class BatchFunction:
         if destination.problem is not None:
             raise UnsupportedProgram(destination.problem)
         if destination.replaces and not self._complete:
-            raise _replaces(destination)
+            raise replaces_each_batch(destination)
         if place != destination.place:
             raise _a_partition(destination, place)
         if may_have_table(place, (output,)):  # which another place with the output's name is not
@@ -649,7 +694,8 @@ def _in_two_ways(output: Output, place: str) -> UnsupportedProgram:
     )
 
 
-def _replaces(destination: WriteTarget) -> UnsupportedProgram:
+def replaces_each_batch(destination: WriteTarget) -> UnsupportedProgram:
+    """The error for a batch of new rows that replaces those of earlier ones."""
     place, how = destination.place, destination.how
     return UnsupportedProgram(
         Problem(

@@ -346,7 +346,7 @@ def match_output(target: Target, outputs: Sequence[Output], written: Container[s
     Raises:
         UnsupportedProgram: there is no such output, or the way it is written cannot be redirected.
     """
-    problems = _unsupported(target)
+    problems = row_writer(target)
     free = [output for output in outputs if output.name not in written]
     found = _named(target, outputs) or (free[0] if len(free) == 1 and not target.by_name else None)
     if found is None:
@@ -468,7 +468,8 @@ def _servers(options: Mapping[str, str]) -> set[str]:
     return {each.strip() for each in options["kafka.bootstrap.servers"].split(",")}
 
 
-def _unsupported(target: Target) -> list[Problem]:
+def row_writer(target: Target) -> list[Problem]:
+    """The problem of a query for whose rows code of the program runs; none of any other."""
     if not target.row_writer:
         return []
     message = (

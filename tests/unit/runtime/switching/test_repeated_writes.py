@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backfill.runtime.switching.batch_function import BatchInProgress, WriteTarget
+from backfill.runtime.switching.batch_function import RedirectedBatch, WriteTarget
 from backfill.runtime.switching.batch_writers import _Write, _WriteTo
 
 FRAME: Any = SimpleNamespace(sparkSession=SimpleNamespace(_jsparkSession=None))
@@ -14,6 +14,8 @@ FRAME: Any = SimpleNamespace(sparkSession=SimpleNamespace(_jsparkSession=None))
 
 class Function:
     """One that writes tables, of which one may fail."""
+
+    query = called = "save"
 
     def __init__(self) -> None:
         self.run = SimpleNamespace(over=SimpleNamespace(is_set=lambda: False))
@@ -40,21 +42,21 @@ def function() -> Function:
     return Function()
 
 
-def batch_of(function: Any) -> BatchInProgress:
-    return BatchInProgress(function, FRAME, 0)
+def batch_of(function: Any) -> RedirectedBatch:
+    return RedirectedBatch(function, FRAME, 0)
 
 
-def save(batch: BatchInProgress, table: str, version: object, application: str = "app") -> None:
+def save(batch: RedirectedBatch, table: str, version: object, application: str = "app") -> None:
     writer = _Write(FRAME, batch).format("delta").mode("append")
     writer.option("txnAppId", application).option("txnVersion", version).save(table)
 
 
-def append(batch: BatchInProgress, table: str, version: object, application: str = "app") -> None:
+def append(batch: RedirectedBatch, table: str, version: object, application: str = "app") -> None:
     writer = _WriteTo(FRAME, table, batch).using("delta")
     writer.option("txnVersion", str(version)).option("txnAppId", application).append()
 
 
-def append_with_options(batch: BatchInProgress, table: str, version: object) -> None:
+def append_with_options(batch: RedirectedBatch, table: str, version: object) -> None:
     writer = _WriteTo(FRAME, table, batch).using("delta")
     writer.options({"txnVersion": str(version), "txnAppId": "app"}).append()
 

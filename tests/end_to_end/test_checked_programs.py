@@ -1,0 +1,153 @@
+"""``backfill check``: programs without any data, whose functions get an empty batch."""
+
+import json
+import socket
+from pathlib import Path
+
+from production import Production, ended
+from pyiceberg.catalog import Catalog
+
+READ = """
+from pyspark.sql import SparkSession, functions as F
+spark = SparkSession.builder.getOrCreate()
+raw = (spark.readStream.format("kafka").option("kafka.bootstrap.servers", "kafka:9092")
+    .option("subscribe", "clicks").load())
+fields = "user string, at timestamp"
+clicks = raw.select(F.from_json(F.col("value").cast("string"), fields).alias("v")).select("v.*")
+counts = clicks.withWatermark("at", "1 minute").groupBy(F.window("at", "1 hour"), "user").count()
+"""
+GOOD = """
+def save(batch, number):
+    if batch.sparkSession.sql("SELECT 1").count() == 1:
+        batch.createOrReplaceTempView("updates")
+        batch.sparkSession.sql("MERGE INTO lake.raw.counts t USING updates s ON t.user = s.user"
+            " WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
+        batch.write.format("iceberg").mode("append").save("lake.raw.changes")
+
+
+counts.writeStream.outputMode("update").foreachBatch(save).start()
+counts.writeStream.outputMode("complete").queryName("whole").foreachBatch(
+    lambda batch, number: batch.write.mode("overwrite").saveAsTable("lake.raw.whole")).start()
+counts.writeStream.format("iceberg").option("checkpointLocation", "here").toTable("lake.raw.hourly")
+spark.streams.awaitAnyTermination()
+"""
+REFUSED = """
+import socket
+
+
+def connect(batch, number):
+    try:
+        socket.create_connection(("127.0.0.1", PORT)).sendall(b"a row")
+    except Exception:
+        pass  # as programs do
+
+
+def later(batch, number):
+    for row in batch.collect():
+        socket.create_connection(("127.0.0.1", PORT))
+
+
+clicks.writeStream.foreachBatch(connect).start()
+clicks.writeStream.foreachBatch(later).start()
+clicks.writeStream.queryName("parts").foreachBatch(
+    lambda batch, number: batch.foreachPartition(print)).start()
+clicks.writeStream.queryName("rows").foreach(print).start()
+clicks.writeStream.queryName("last").foreachBatch(
+    lambda batch, number: batch.write.mode("overwrite").parquet("WRITTEN")).start()
+spark.streams.awaitAnyTermination()
+"""
+DOUBTFUL = """
+import sqlite3
+
+
+def save(batch, number):
+    sqlite3.connect("rows.db").execute("CREATE TABLE made (a int)")
+
+
+def fails(batch, number):
+    raise ValueError("no rows")
+
+
+clicks.writeStream.foreachBatch(save).start()
+clicks.writeStream.foreachBatch(fails).start()
+clicks.writeStream.queryName("none").foreachBatch(lambda batch, number: None).start()
+spark.streams.awaitAnyTermination()
+"""
+
+
+def test_programs_are_told_what_a_backfill_makes_of_them(lake: Catalog, tmp_path: Path) -> None:
+    production = Production(tmp_path, lake)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        refused = REFUSED.replace("PORT", str(server.getsockname()[1]))
+        refused = refused.replace("WRITTEN", str(tmp_path / "written"))
+        programs = {"good.py": GOOD, "refused.py": refused, "doubtful.py": DOUBTFUL}
+        for name, text in programs.items():
+            (tmp_path / name).write_text(READ + text)
+        (tmp_path / "ends.py").write_text("raise SystemExit('no configuration')")
+        end = ended(production.start("check", *programs, "ends.py", "--output", "json"))
+        server.settimeout(0)
+        try:
+            server.accept()
+        except BlockingIOError:
+            pass
+        else:
+            raise AssertionError("a function has connected")
+    assert end.status == 1, end.err
+    good, refused_one, doubtful, ends = map(json.loads, end.out.splitlines())
+    assert not (tmp_path / "written").exists()
+    assert not (tmp_path / "rows.db").exists()
+
+    assert (good["verdict"], good["reads"], good["problems"], good["doubts"]) == (
+        "Unmodified",
+        ["topic clicks"],
+        [],
+        [],
+    )
+    assert [(each["name"], each["writes"]) for each in good["queries"]] == [
+        (
+            "save",
+            [
+                "lake.raw.counts (spark.sql (MERGE), by user)",
+                "lake.raw.changes (write.format(iceberg).save)",
+            ],
+        ),
+        ("whole", ["lake.raw.whole (write.saveAsTable)"]),
+        (None, ["lake.raw.hourly (iceberg, append)"]),
+    ]
+
+    assert refused_one["verdict"] == "Refused"
+    said = [each["message"] for each in refused_one["problems"]]
+    for words, message in zip(
+        (
+            "foreachBatch connects to 127.0.0.1:",
+            "runs code on executors (foreachPartition)",
+            "runs the application's own code for each row",
+            "overwrites ",
+        ),
+        said,
+        strict=True,
+    ):
+        assert words in message
+        assert "refused.py, line " in message
+    assert all(each["fix"] for each in refused_one["problems"])
+    (doubt,) = refused_one["doubts"]
+    assert doubt.startswith("the function later uses socket, not for an empty batch")
+
+    assert doubtful["verdict"] == "Doubtful"
+    assert [each.partition(": ")[2] or each for each in doubtful["doubts"]][:2] == [
+        "not called, since what sqlite3 does cannot be seen",
+        "in a backfill, what connects to other systems is refused, unless spec.allowedEffects has"
+        " Connections",
+    ]
+    assert "ValueError: no rows" in doubtful["doubts"][2]
+    assert "writes nothing of an empty batch" in doubtful["doubts"][3]
+
+    assert ends["verdict"] == "Failed"
+    assert "no configuration" in ends["problems"][0]["message"]
+
+
+def test_what_is_no_program_is_refused_before_anything_runs(lake: Catalog, tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text(READ + GOOD)
+    end = ended(Production(tmp_path, lake).start("check", "good.py", "missing.py"))
+    assert (end.status, end.out) == (2, "")
+    assert "PROGRAM: there is no file missing.py" in end.err
