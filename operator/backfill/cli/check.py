@@ -161,16 +161,19 @@ def _doubts(query: SurveyedQuery) -> Iterator[str]:
         return
     name = f"the function {query.function}"
     if query.error:
-        yield redact(f"{name}, with an empty batch: {query.error}")
-    if query.problems:
+        yield redact(f"{name} {query.error}")
+    elif query.problems:
         return
-    if query.clients:
+    elif query.clients:
         yield (
             f"{name} uses {', '.join(query.clients)}, not for an empty batch: in a backfill, what"
             " connects to other systems is refused, unless spec.allowedEffects has Connections"
         )
-    elif not query.writes and not query.error:
-        yield f"{name} writes nothing of an empty batch: what it does with rows is unknown"
+    elif not query.writes:
+        yield (
+            f"{name} writes nothing of an empty batch or of a row of nulls: what it does with other"
+            " rows is unknown"
+        )
 
 
 def _lines(found: Checked) -> Iterator[str]:

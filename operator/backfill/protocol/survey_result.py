@@ -9,7 +9,7 @@ SURVEY_FILE = "survey.json"
 
 
 CALL_FUNCTIONS = "--call-functions"
-"""Argument by which functions of ``foreachBatch`` are called, each with an empty batch."""
+"""Argument by which functions of ``foreachBatch`` are called, as with no rows."""
 
 
 class SurveyedInput(Model):
@@ -112,11 +112,11 @@ class SurveyedQuery(Model):
     sessions: bool = False
     """Whether it has session windows."""
     writes: tuple[SurveyedWrite, ...] = ()
-    """What its function writes of an empty batch, if it was called."""
+    """What its function writes of an empty batch, or of a row of nulls, if it was called."""
     clients: tuple[str, ...] = ()
     """Modules by which its function may reach other systems, if it was called."""
     error: Message = ""
-    """Why its function failed for an empty batch, if it did."""
+    """That its function failed or was not called, and why; empty otherwise."""
     problems: tuple[SurveyedProblem, ...] = ()
     """What a backfill refuses of it, as far as that was seen."""
 

@@ -1,5 +1,6 @@
-"""Calls a function of ``foreachBatch`` once, with an empty batch, to find out what it does
-with it: its writes are noted instead of made, and what a backfill would refuse is refused here.
+"""Calls a function of ``foreachBatch`` with an empty batch, to find out what it does with it, and
+with a row of nulls if that is nothing: its writes are noted instead of made, and what a backfill
+would refuse is refused here.
 """
 
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField, StructType
 
 from backfill.api.errors import BadInput, Problem, UnsupportedProgram, first_line
 from backfill.api.spec import Effect
@@ -39,22 +41,27 @@ def call(
     :class:`~backfill.protocol.survey_result.SurveyedQuery`. ``complete`` is whether each of its
     batches has the whole result.
     """
-    found = clients(function)
-    if unseen := sorted(set(found).intersection(UNSEEN)):
+    if unseen := sorted(set(clients(function)).intersection(UNSEEN)):
         what = " and ".join(unseen)
-        return {"clients": found, "error": f"not called, since what {what} does cannot be seen"}
+        error = f"was not called, since what {what} does cannot be seen"
+        return {"clients": clients(function), "error": error}
     install_effects()
-    with not_the_function():
-        empty = frame.sparkSession.createDataFrame([], frame.schema)
-    batch, error = _NotedBatch(empty, query, complete=complete), ""
-    try:
-        with running(batch):
-            function(empty, 0)
-            with not_the_function():
-                batch.parts.close(_PATIENCE_SECONDS, run.over)
-    except Exception as raised:
-        # an error that follows from a refusal is none of the program's own
-        error = "" if batch.problems else f"{type(raised).__name__}: {first_line(raised)}"
+    nullable = StructType([StructField(each.name, each.dataType) for each in frame.schema])
+    nulls = (None,) * len(nullable)
+    for rows, words in (([], "an empty batch"), ([nulls], "a row of nulls")):
+        with not_the_function():
+            given = frame.sparkSession.createDataFrame(rows, nullable)
+        batch, error = _NotedBatch(given, query, complete=complete), ""
+        try:
+            with running(batch):
+                function(given, 0)
+                with not_the_function():
+                    batch.parts.close(_PATIENCE_SECONDS, run.over)
+        except Exception as raised:
+            error = f"failed for {words}: {type(raised).__name__}: {first_line(raised)}"
+        found = clients(function)  # it may have imported some
+        if batch.writes or batch.problems or error or found:
+            break  # else it may look whether there are rows
     return {
         "writes": tuple(batch.writes),
         "problems": tuple(
@@ -62,7 +69,8 @@ def call(
             for each in dict.fromkeys(batch.problems)
         ),
         "clients": found,
-        "error": error,
+        # an error that follows from a refusal is none of the program's own
+        "error": "" if batch.problems else error,
     }
 
 

@@ -4,11 +4,14 @@ Nothing is called. What an empty batch does not reach, such as a request for eac
 """
 
 import dis
+import sys
 from collections.abc import Iterator
-from types import CodeType, FunctionType, ModuleType
+from contextlib import suppress
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
 from backfill.runtime.surveying.mentioned_tables import reached
+from backfill.runtime.switching.program_lines import is_of_the_program
 
 UNSEEN: Final = ("confluent_kafka", "couchbase", "google.cloud", "grpc", "oracledb", "sqlite3")
 """Those that connect or write without Python's audit hooks."""
@@ -25,33 +28,82 @@ _CLIENTS = frozenset((*UNSEEN, *_SEEN))
 
 
 def clients(function: Any) -> tuple[str, ...]:
-    """The clients that a function and those of its module that it calls refer to, by module, in
-    alphabetical order: as modules, by what is imported from them, or as objects of their classes.
+    """The clients that a function refers to, by module, in alphabetical order: as modules, by what
+    is imported from them, or as objects of their classes. Functions and classes of its own module
+    are followed; of other modules of the program, all that they refer to counts.
     """
-    found: set[str] = set()
-    for value in reached(function):
-        if issubclass(type(value), FunctionType):
-            found.update(filter(None, map(_client, _modules(value))))
+    pending = list(_referred(function))
+    seen, found = set[str](), set[str]()
+    while pending:
+        name = pending.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if client := _client(name):
+            found.add(client)
+        elif (module := sys.modules.get(name)) is not None and _is_own(module):
+            for value in list(vars(module).values()):
+                of = _module_of(value)
+                pending.append(of)
+                if issubclass(type(value), ModuleType):  # as after import package.part
+                    pending += (each for each in _CLIENTS if each.startswith(f"{of}."))
     return tuple(sorted(found))
 
 
-def _modules(function: FunctionType) -> Iterator[str]:
-    """Names of the modules that the code of a function refers to."""
-    module, pending = function.__globals__, [function.__code__]
+def _referred(function: Any) -> Iterator[str]:
+    """Names of the modules that a function refers to, and functions and classes of its module."""
+    pending = [each for each in reached(function) if issubclass(type(each), FunctionType)]
+    seen: dict[int, FunctionType] = {}
     while pending:
-        code = pending.pop()
-        pending += (each for each in code.co_consts if isinstance(each, CodeType))
-        for each in dis.get_instructions(code):
-            if each.opname == "IMPORT_NAME":
-                yield str(each.argval)
-        for found in (_module_of(module[name]) for name in code.co_names if name in module):
-            yield found
-            yield from (f"{found}.{name}" for name in code.co_names)  # import package.module
-    for cell in function.__closure__ or ():
-        try:
-            yield _module_of(cell.cell_contents)
-        except ValueError:  # it has no value yet
+        each = pending.pop()
+        if id(each.__code__) in seen:
             continue
+        seen[id(each.__code__)] = each
+        yield from _imported(each.__code__)
+        names = each.__code__.co_names
+        for value in _values(each):
+            module = _module_of(value)
+            if issubclass(type(value), FunctionType) and module == each.__module__:
+                pending.append(value)
+            elif module != each.__module__:
+                yield module
+                yield from (f"{module}.{name}" for name in names)  # as in package.part.call()
+            elif not issubclass(type(value), ModuleType):
+                pending += _methods(value if issubclass(type(value), type) else type(value))
+
+
+def _imported(code: CodeType) -> Iterator[str]:
+    for each in dis.get_instructions(code):
+        if each.opname == "IMPORT_NAME":
+            yield str(each.argval)
+
+
+def _values(function: FunctionType) -> Iterator[Any]:
+    """What a function refers to in its module and in the functions around it."""
+    module = function.__globals__
+    yield from (module[name] for name in function.__code__.co_names if name in module)
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # it has no value yet
+            yield cell.cell_contents
+    for code in function.__code__.co_consts:  # functions within it
+        if isinstance(code, CodeType):
+            yield FunctionType(code, module, closure=_no_cells(code))
+
+
+def _no_cells(code: CodeType) -> tuple[CellType, ...]:
+    return tuple(CellType() for _ in code.co_freevars)
+
+
+def _methods(kind: type) -> list[FunctionType]:
+    """The functions of a class."""
+    found = (getattr(each, "__func__", each) for each in vars(kind).values())
+    return [each for each in found if issubclass(type(each), FunctionType)]
+
+
+def _is_own(module: ModuleType) -> bool:
+    """Whether a module belongs to the program."""
+    file = vars(module).get("__file__")
+    return isinstance(file, str) and is_of_the_program(file)
 
 
 def _module_of(value: Any) -> str:

@@ -45,7 +45,7 @@ def _program_frame() -> tuple[FrameType | None, FrameType | None]:
     """The innermost frame of the program's own code, after the one that it has called: of code
     beside its main file, since libraries may come with the program, else of any but a library.
     """
-    for is_own in (is_beside_main_file, _is_own):
+    for is_own in (is_beside_main_file, is_of_the_program):
         called: FrameType | None = None
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and not is_own(frame.f_code.co_filename):
@@ -58,7 +58,7 @@ def _program_frame() -> tuple[FrameType | None, FrameType | None]:
 def is_beside_main_file(file: str) -> bool:
     """Whether a file of code belongs to the program, and is in the directory of its main file."""
     # in this order: links are followed for few files, not for those of all libraries
-    return file.startswith(_resolved(sys.path[0])) and _is_own(file)
+    return file.startswith(_resolved(sys.path[0])) and is_of_the_program(file)
 
 
 @lru_cache(maxsize=1)
@@ -66,7 +66,8 @@ def _resolved(directory: str) -> str:
     return f"{Path(directory).resolve()}/"
 
 
-def _is_own(file: str) -> bool:
+def is_of_the_program(file: str) -> bool:
+    """Whether a file of code belongs to no library."""
     return not file.startswith("<") and not str(Path(file).resolve()).startswith(_LIBRARIES)
 
 

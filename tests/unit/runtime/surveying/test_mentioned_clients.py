@@ -1,10 +1,13 @@
 """The clients of other systems that a function of ``foreachBatch`` refers to, however it does."""
 
 import http.client
+import importlib
 import smtplib
 import subprocess as processes
+import sys
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from socket import create_connection
 from typing import Any
 
@@ -64,6 +67,32 @@ class Writer:
         post(batch)
 
 
+class Database:
+    def save(self, rows: Any) -> None:
+        def one(row: Any) -> None:
+            post(row)
+
+        for row in rows:
+            one(row)
+
+    @staticmethod
+    def ping() -> None:
+        processes.run(["ping"], check=True)
+
+
+DATABASE = Database()
+
+
+def by_an_object_of_its_own(batch: Any, number: int) -> None:
+    DATABASE.save(batch.collect())
+
+
+def by_another_module(batch: Any, number: int) -> None:
+    import module_with_a_client  # type: ignore[import-not-found]
+
+    module_with_a_client.send(batch)
+
+
 def of_rows_only(batch: Any, number: int) -> None:
     batch.writeTo("lake.raw.clicks").append()
 
@@ -81,6 +110,7 @@ def of_rows_only(batch: Any, number: int) -> None:
         (Writer(), ("urllib.request",)),
         (Writer().send, ("urllib.request",)),
         (lambda batch, number: post(batch), ("urllib.request",)),
+        (by_an_object_of_its_own, ("subprocess", "urllib.request")),
         (of_rows_only, ()),
     ],
 )
@@ -97,3 +127,22 @@ def test_a_part_of_a_package_is_none_of_its_other_parts(monkeypatch: pytest.Monk
 
     assert clients(parses) == ()
     assert clients(stores) == ("google.cloud",)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import socket\n", ("socket",)),
+        ("from smtplib import SMTP\n", ("smtplib",)),
+        ("import http.client\n", ("http.client",)),
+        ("import json\n", ()),
+    ],
+)
+def test_all_that_another_module_of_the_program_refers_to_counts(
+    text: str, expected: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "module_with_a_client.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "module_with_a_client", raising=False)
+    importlib.import_module("module_with_a_client")
+    assert clients(by_another_module) == expected
