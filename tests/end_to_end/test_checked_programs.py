@@ -36,10 +36,12 @@ import socket
 
 
 def connect(batch, number):
-    try:
-        socket.create_connection(("127.0.0.1", PORT)).sendall(b"a row")
-    except Exception:
-        pass  # as programs do
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", PORT)).sendall(b"a row")
+            return
+        except Exception:
+            pass  # as programs do, which try again
 
 
 def later(batch, number):
@@ -57,6 +59,7 @@ clicks.writeStream.queryName("last").foreachBatch(
 spark.streams.awaitAnyTermination()
 """
 DOUBTFUL = """
+import os
 import sqlite3
 
 
@@ -68,8 +71,21 @@ def fails(batch, number):
     raise ValueError("no rows")
 
 
+def shells(batch, number):
+    batch.write.mode("append").saveAsTable("lake.raw.rows")
+    for row in batch.collect():
+        os.system("touch made")
+
+
+def gives_up(batch, number):
+    raise SystemExit(1)
+
+
 clicks.writeStream.foreachBatch(save).start()
 clicks.writeStream.foreachBatch(fails).start()
+clicks.writeStream.foreachBatch(gives_up).start()
+if SHELLS:
+    clicks.writeStream.foreachBatch(shells).start()
 clicks.writeStream.queryName("none").foreachBatch(lambda batch, number: None).start()
 spark.streams.awaitAnyTermination()
 """
@@ -80,7 +96,12 @@ def test_programs_are_told_what_a_backfill_makes_of_them(lake: Catalog, tmp_path
     with socket.create_server(("127.0.0.1", 0)) as server:
         refused = REFUSED.replace("PORT", str(server.getsockname()[1]))
         refused = refused.replace("WRITTEN", str(tmp_path / "written"))
-        programs = {"good.py": GOOD, "refused.py": refused, "doubtful.py": DOUBTFUL}
+        programs = {
+            "good.py": GOOD,
+            "refused.py": refused,
+            "doubtful.py": f"SHELLS = False\n{DOUBTFUL}",
+        }
+        programs["shells.py"] = f"SHELLS = True\n{DOUBTFUL}"
         for name, text in programs.items():
             (tmp_path / name).write_text(READ + text)
         (tmp_path / "ends.py").write_text("raise SystemExit('no configuration')")
@@ -93,7 +114,7 @@ def test_programs_are_told_what_a_backfill_makes_of_them(lake: Catalog, tmp_path
         else:
             raise AssertionError("a function has connected")
     assert end.status == 1, end.err
-    good, refused_one, doubtful, ends = map(json.loads, end.out.splitlines())
+    good, refused_one, doubtful, shells, ends = map(json.loads, end.out.splitlines())
     assert not (tmp_path / "written").exists()
     assert not (tmp_path / "rows.db").exists()
 
@@ -131,15 +152,21 @@ def test_programs_are_told_what_a_backfill_makes_of_them(lake: Catalog, tmp_path
         assert "refused.py, line " in message
     assert all(each["fix"] for each in refused_one["problems"])
     (doubt,) = refused_one["doubts"]
-    assert doubt.startswith("the function later uses socket, not for an empty batch")
+    assert doubt.startswith("the function later may use socket: in a backfill")
 
     assert doubtful["verdict"] == "Doubtful"
-    not_called, failed, nothing = doubtful["doubts"]
+    not_called, failed, gave_up, nothing = doubtful["doubts"]
     assert not_called == (
         "the function save was not called, since what sqlite3 does cannot be seen"
     )
     assert failed == "the function fails failed for an empty batch: ValueError: no rows"
+    assert gave_up == "the function gives_up failed for an empty batch: SystemExit: 1"
     assert nothing.startswith("the function none writes nothing of an empty batch")
+
+    assert shells["verdict"] == "Refused"
+    message = shells["problems"][0]["message"]
+    assert "starts the process touch, which" in message, "without its arguments"
+    assert not (tmp_path / "made").exists()
 
     assert ends["verdict"] == "Failed"
     assert "no configuration" in ends["problems"][0]["message"]

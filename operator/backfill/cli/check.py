@@ -144,16 +144,16 @@ def _problem(problem: Problem | SurveyedProblem) -> CheckedProblem:
 
 def _input(read: SurveyedInput) -> str:
     kind = {"Topic": "topic", "Table": "table", "Named": "source"}[read.kind]
-    return f"{kind} {read.name}"
+    return redact(f"{kind} {read.name}")
 
 
 def _writes(query: SurveyedQuery) -> Iterator[str]:
     for write in query.writes:
         keys = f", by {', '.join(write.keys)}" if write.keys else ""
-        yield f"{write.place} ({write.how}{keys})"
+        yield redact(f"{write.place} ({write.how}{keys})")
     if query.function is None and (place := query.table or query.topic or query.format):
         how = f"{query.format}, {query.output_mode}" if query.format else query.output_mode
-        yield f"{place} ({how})"
+        yield redact(f"{place} ({how})")
 
 
 def _doubts(query: SurveyedQuery) -> Iterator[str]:
@@ -166,8 +166,8 @@ def _doubts(query: SurveyedQuery) -> Iterator[str]:
         return
     elif query.clients:
         yield (
-            f"{name} uses {', '.join(query.clients)}, not for an empty batch: in a backfill, what"
-            " connects to other systems is refused, unless spec.allowedEffects has Connections"
+            f"{name} may use {', '.join(query.clients)}: in a backfill, what connects"
+            " to other systems is refused, unless spec.allowedEffects has Connections"
         )
     elif not query.writes:
         yield (

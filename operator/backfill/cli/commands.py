@@ -188,7 +188,7 @@ class OnThisMachine(Protocol):
         """Say what a backfill would make of programs, without their data.
 
         Runs each main program up to the point where its queries start, and calls each function of
-        `foreachBatch` with an empty batch, or a row of nulls: its writes are noted instead of made,
+        `foreachBatch` with an empty batch and a row of nulls: its writes are noted instead of made,
         and connections to other systems are refused. All other side effects of the main program
         really occur. Exit status: 0 all run unmodified, 1 one could not be checked, 2 one is
         refused, 3 a person has to look at one.

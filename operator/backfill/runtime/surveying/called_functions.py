@@ -1,16 +1,17 @@
-"""Calls a function of ``foreachBatch`` with an empty batch, to find out what it does with it, and
-with a row of nulls if that is nothing: its writes are noted instead of made, and what a backfill
+"""Calls a function of ``foreachBatch`` with an empty batch and with a row of nulls, to find out
+what it does with them: its writes are noted instead of made, and what a backfill
 would refuse is refused here.
 """
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
-from backfill.api.errors import BadInput, Problem, UnsupportedProgram, first_line
+from backfill.api.errors import BadInput, Problem, UnsupportedProgram
 from backfill.api.spec import Effect
 from backfill.protocol.survey_result import SurveyedProblem, SurveyedWrite
 from backfill.runtime.queries.run_state import ProgramRun
@@ -25,6 +26,8 @@ from backfill.runtime.switching.batch_function import (
 from backfill.runtime.switching.program_lines import program_line
 from backfill.runtime.switching.side_effects import install_effects
 
+_LIMIT_SECONDS = 60.0
+"""How long a call may take."""
 _PATIENCE_SECONDS = 10.0
 """How long threads of the function may write nothing."""
 
@@ -48,30 +51,65 @@ def call(
     install_effects()
     nullable = StructType([StructField(each.name, each.dataType) for each in frame.schema])
     nulls = (None,) * len(nullable)
+    writes, problems, error = list[SurveyedWrite](), list[Problem](), ""
     for rows, words in (([], "an empty batch"), ([nulls], "a row of nulls")):
-        with not_the_function():
-            given = frame.sparkSession.createDataFrame(rows, nullable)
-        batch, error = _NotedBatch(given, query, complete=complete), ""
-        try:
-            with running(batch):
-                function(given, 0)
-                with not_the_function():
-                    batch.parts.close(_PATIENCE_SECONDS, run.over)
-        except Exception as raised:
-            error = f"failed for {words}: {type(raised).__name__}: {first_line(raised)}"
+        given = frame.sparkSession.createDataFrame(rows, nullable)
+        batch = _NotedBatch(given, query, complete=complete)
+        failure = _failure(function, batch, given, run)
+        problems += batch.problems
+        if failure and not problems and not writes:  # else nulls may be all that it fails for
+            error = f"{failure[0]} for {words}{failure[1]}"
+        writes += batch.writes
         found = clients(function)  # it may have imported some
-        if batch.writes or batch.problems or error or found:
-            break  # else it may look whether there are rows
+        if problems or failure or found:
+            break
     return {
-        "writes": tuple(batch.writes),
+        "writes": tuple(dict.fromkeys(writes)),
         "problems": tuple(
-            SurveyedProblem(message=each.message, fix=each.fix)
-            for each in dict.fromkeys(batch.problems)
+            SurveyedProblem(message=each.message, fix=each.fix) for each in dict.fromkeys(problems)
         ),
         "clients": found,
-        # an error that follows from a refusal is none of the program's own
-        "error": "" if batch.problems else error,
+        "error": error,
     }
+
+
+def _failure(
+    function: Callable[[DataFrame, int], None],
+    batch: "_NotedBatch",
+    frame: DataFrame,
+    run: ProgramRun,
+) -> tuple[str, str] | None:
+    """How and why a call failed; None if it did not, or was refused."""
+    raised: list[BaseException] = []
+
+    def act() -> None:
+        try:
+            with running(batch):
+                function(frame, 0)
+                with not_the_function():
+                    batch.parts.close(_PATIENCE_SECONDS, run.over)
+        except BaseException as error:  # also an exit
+            raised.append(error)
+
+    thread = threading.Thread(target=act, name="backfill-check", daemon=True)
+    thread.start()
+    thread.join(_LIMIT_SECONDS)
+    if thread.is_alive():
+        return "did not return", f" within {_LIMIT_SECONDS:.0f} s"
+    if not raised or batch.problems:
+        return None
+    kind = type(raised[0]).__name__
+    try:
+        said = str(raised[0]).strip().splitlines()
+    except Exception:  # of the program's own kinds of errors
+        said = []
+    return "failed", f": {kind}" + (f": {said[0]}" if said else "")
+
+
+class _Refused(BaseException):
+    """Ends a function in spite of what it catches, as the end of the run does in a backfill: one
+    that tries again would not return.
+    """
 
 
 class _NotedBatch(BatchInProgress):
@@ -100,8 +138,8 @@ class _NotedBatch(BatchInProgress):
     def allows(self, effect: Effect) -> bool:
         return False
 
-    def refuse(self, error: BadInput) -> BadInput:
+    def refuse(self, error: BadInput) -> NoReturn:
         line = program_line()
         found = [replace(each, message=f"{each.message}{line}") for each in error.problems]
         self.problems += found
-        return type(error)(found)
+        raise _Refused

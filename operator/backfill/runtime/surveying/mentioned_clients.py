@@ -13,7 +13,10 @@ from typing import Any, Final
 from backfill.runtime.surveying.mentioned_tables import reached
 from backfill.runtime.switching.program_lines import is_of_the_program
 
-UNSEEN: Final = ("confluent_kafka", "couchbase", "google.cloud", "grpc", "oracledb", "sqlite3")
+UNSEEN: Final = (
+    *("aerospike", "confluent_kafka", "couchbase", "cx_Oracle", "deltalake", "duckdb"),
+    *("google.cloud", "grpc", "ibm_db", "oracledb", "pulsar", "pycurl", "sqlite3", "zmq"),
+)
 """Those that connect or write without Python's audit hooks."""
 _SEEN = (
     *("MySQLdb", "aiohttp", "aiokafka", "asyncpg", "azure", "boto3", "botocore", "cassandra"),
@@ -21,7 +24,7 @@ _SEEN = (
     *("http.client", "httpx", "influxdb", "influxdb_client", "kafka", "mysql", "neo4j"),
     *("opensearchpy", "paho", "paramiko", "pika", "psycopg", "psycopg2", "pymongo", "pymssql"),
     *("pymysql", "pyodbc", "redis", "requests", "smtplib", "snowflake", "socket", "sqlalchemy"),
-    *("subprocess", "urllib.request", "urllib3", "valkey"),
+    *("subprocess", "urllib.request", "urllib3", "valkey", "xmlrpc.client", "multiprocessing"),
 )
 """Those whose connections and processes are seen when they begin."""
 _CLIENTS = frozenset((*UNSEEN, *_SEEN))
@@ -95,8 +98,10 @@ def _no_cells(code: CodeType) -> tuple[CellType, ...]:
 
 
 def _methods(kind: type) -> list[FunctionType]:
-    """The functions of a class."""
-    found = (getattr(each, "__func__", each) for each in vars(kind).values())
+    """The functions of a class and of its base classes, also behind properties and wrappers."""
+    parts = [each for base in kind.__mro__ for each in vars(base).values()]
+    parts += [each.fget for each in parts if issubclass(type(each), property)]
+    found = [getattr(each, "__wrapped__", getattr(each, "__func__", each)) for each in parts]
     return [each for each in found if issubclass(type(each), FunctionType)]
 
 

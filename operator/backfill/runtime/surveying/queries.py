@@ -1,7 +1,5 @@
 """The writers of a survey: a query is looked at instead of started, and nothing else is written."""
 
-from typing import Any
-
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -40,35 +38,35 @@ class SurveyingWriter(ReplacedWriter):
     def _replacement(self) -> StreamingQuery:
         target, plan, function = self._target, QueryPlan(self._df), self._function
         groups_by, keys = plan.groups
-        called: dict[str, Any] = {
-            "problems": tuple(
+        query = SurveyedQuery(
+            name=target.query_name,
+            table=target.table,
+            topic=target.topic,
+            format=target.format,
+            output_mode=target.output_mode.lower(),
+            function=None if function is None else str(target.query_name),
+            mentions=() if function is None else tuple(mentioned(function)),
+            by_row=bool(target.row_writer),
+            columns=plan.columns,
+            inputs=plan.inputs,
+            watermarks=plan.watermarks,
+            joins=plan.joins,
+            groups_by=groups_by,
+            keys=keys,
+            sessions=plan.sessions,
+            problems=tuple(
                 SurveyedProblem(message=each.message, fix=each.fix) for each in row_writer(target)
-            )
-        }
-        if function is not None and self._surveyed.calls_functions:
-            complete = target.output_mode.lower() == "complete"
-            query = str(target.query_name)
-            called = call(function, self._df, self._run, query, complete=complete)
-        self._surveyed.queries.append(
-            SurveyedQuery(
-                name=target.query_name,
-                table=target.table,
-                topic=target.topic,
-                format=target.format,
-                output_mode=target.output_mode.lower(),
-                function=None if function is None else str(target.query_name),
-                mentions=() if function is None else tuple(mentioned(function)),
-                by_row=bool(target.row_writer),
-                columns=plan.columns,
-                inputs=plan.inputs,
-                watermarks=plan.watermarks,
-                joins=plan.joins,
-                groups_by=groups_by,
-                keys=keys,
-                sessions=plan.sessions,
-                **called,
-            )
+            ),
         )
+        queries = self._surveyed.queries
+        if function is None or not self._surveyed.calls_functions:
+            queries.append(query)
+        else:
+            # the function may end the process
+            queries.append(query.model_copy(update={"error": "ended Spark or the program"}))
+            complete = target.output_mode.lower() == "complete"
+            called = call(function, self._df, self._run, str(query.name), complete=complete)
+            queries[-1] = query.model_copy(update=called)
         self._surveyed.decoded |= plan.decoded
         view = LeftOutQuery(target.query_name, self._run, ends=target.ends)
         self._run.left_out(view)

@@ -9,6 +9,7 @@ their own from before, files, and whatever functions do on executors that give r
 """
 
 import functools
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -138,6 +139,8 @@ def _named(subject: Any) -> str:
     """An address as host and port; a program without its arguments, which may be secrets."""
     if isinstance(subject, tuple) and len(subject) > 1:
         return f"{subject[0]}:{subject[1]}"
+    if isinstance(subject, bytes):  # as of os.system
+        subject = os.fsdecode(subject)
     if isinstance(subject, str):
         return subject.split(maxsplit=1)[0] if subject else "?"
     return str(subject)
