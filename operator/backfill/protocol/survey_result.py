@@ -3,6 +3,7 @@
 from typing import Literal
 
 from backfill.api.base import Message, Model
+from backfill.api.errors import Problem
 
 SURVEY_FILE = "survey.json"
 """File with the survey, in the channel's directory."""
@@ -76,6 +77,11 @@ class SurveyedProblem(Model):
     """What it is, with the line of the program."""
     fix: Message = ""
     """What to do about it."""
+
+    @classmethod
+    def of(cls, problem: Problem) -> "SurveyedProblem":
+        """The problem in a survey."""
+        return cls(message=problem.message, fix=problem.fix)
 
 
 class SurveyedQuery(Model):

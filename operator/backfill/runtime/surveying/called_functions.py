@@ -5,15 +5,15 @@ would refuse is refused here.
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, NoReturn
+from contextlib import AbstractContextManager, nullcontext
+from typing import NoReturn
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from backfill.api.errors import BadInput, Problem, UnsupportedProgram
 from backfill.api.spec import Effect
-from backfill.protocol.survey_result import SurveyedProblem, SurveyedWrite
+from backfill.protocol.survey_result import SurveyedProblem, SurveyedQuery, SurveyedWrite
 from backfill.runtime.queries.run_state import ProgramRun
 from backfill.runtime.surveying.mentioned_clients import UNSEEN, clients
 from backfill.runtime.switching.batch_function import (
@@ -23,7 +23,6 @@ from backfill.runtime.switching.batch_function import (
     replaces_each_batch,
     running,
 )
-from backfill.runtime.switching.program_lines import program_line
 from backfill.runtime.switching.side_effects import install_effects
 
 _LIMIT_SECONDS = 60.0
@@ -32,29 +31,25 @@ _PATIENCE_SECONDS = 10.0
 """How long threads of the function may write nothing."""
 
 
-def call(
+def with_calls(
+    query: SurveyedQuery,
     function: Callable[[DataFrame, int], None],
     frame: DataFrame,
     run: ProgramRun,
-    query: str,
-    *,
-    complete: bool,
-) -> dict[str, Any]:
-    """What the function does, as fields of a
-    :class:`~backfill.protocol.survey_result.SurveyedQuery`. ``complete`` is whether each of its
-    batches has the whole result.
-    """
-    if unseen := sorted(set(clients(function)).intersection(UNSEEN)):
+) -> SurveyedQuery:
+    """The query with what its function does. ``frame`` has the columns of its batches."""
+    found = clients(function)
+    if unseen := sorted(set(found).intersection(UNSEEN)):
         what = " and ".join(unseen)
         error = f"was not called, since what {what} does cannot be seen"
-        return {"clients": clients(function), "error": error}
+        return query.model_copy(update={"clients": found, "error": error})
     install_effects()
     nullable = StructType([StructField(each.name, each.dataType) for each in frame.schema])
     nulls = (None,) * len(nullable)
     writes, problems, error = list[SurveyedWrite](), list[Problem](), ""
     for rows, words in (([], "an empty batch"), ([nulls], "a row of nulls")):
         given = frame.sparkSession.createDataFrame(rows, nullable)
-        batch = _NotedBatch(given, query, complete=complete)
+        batch = _NotedBatch(given, str(query.name), complete=query.output_mode == "complete")
         failure = _failure(function, batch, given, run)
         problems += batch.problems
         if failure and not problems and not writes:  # else nulls may be all that it fails for
@@ -63,14 +58,14 @@ def call(
         found = clients(function)  # it may have imported some
         if problems or failure or found:
             break
-    return {
-        "writes": tuple(dict.fromkeys(writes)),
-        "problems": tuple(
-            SurveyedProblem(message=each.message, fix=each.fix) for each in dict.fromkeys(problems)
-        ),
-        "clients": found,
-        "error": error,
-    }
+    return query.model_copy(
+        update={
+            "writes": tuple(dict.fromkeys(writes)),
+            "problems": tuple(map(SurveyedProblem.of, dict.fromkeys(problems))),
+            "clients": found,
+            "error": error,
+        }
+    )
 
 
 def _failure(
@@ -138,8 +133,9 @@ class _NotedBatch(BatchInProgress):
     def allows(self, effect: Effect) -> bool:
         return False
 
-    def refuse(self, error: BadInput) -> NoReturn:
-        line = program_line()
-        found = [replace(each, message=f"{each.message}{line}") for each in error.problems]
-        self.problems += found
+    def part(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def _end(self, error: BadInput) -> NoReturn:
+        self.problems += error.problems
         raise _Refused

@@ -8,7 +8,7 @@ from backfill.api.spec import Effect
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE
 from backfill.protocol.survey_result import SurveyedProblem, SurveyedQuery
 from backfill.runtime.queries.run_state import ProgramRun
-from backfill.runtime.surveying.called_functions import call
+from backfill.runtime.surveying.called_functions import with_calls
 from backfill.runtime.surveying.mentioned_tables import mentioned
 from backfill.runtime.surveying.plans import Decoded, QueryPlan
 from backfill.runtime.switching.main_program_writes import MainProgram
@@ -54,9 +54,7 @@ class SurveyingWriter(ReplacedWriter):
             groups_by=groups_by,
             keys=keys,
             sessions=plan.sessions,
-            problems=tuple(
-                SurveyedProblem(message=each.message, fix=each.fix) for each in row_writer(target)
-            ),
+            problems=tuple(map(SurveyedProblem.of, row_writer(target))),
         )
         queries = self._surveyed.queries
         if function is None or not self._surveyed.calls_functions:
@@ -64,9 +62,7 @@ class SurveyingWriter(ReplacedWriter):
         else:
             # the function may end the process
             queries.append(query.model_copy(update={"error": "ended Spark or the program"}))
-            complete = target.output_mode.lower() == "complete"
-            called = call(function, self._df, self._run, str(query.name), complete=complete)
-            queries[-1] = query.model_copy(update=called)
+            queries[-1] = with_calls(query, function, self._df, self._run)
         self._surveyed.decoded |= plan.decoded
         view = LeftOutQuery(target.query_name, self._run, ends=target.ends)
         self._run.left_out(view)

@@ -123,13 +123,9 @@ class BatchInProgress:
         """
         raise NotImplementedError
 
-    @contextmanager
-    def part(self) -> Iterator[None]:
-        """Makes what this thread does, which may be another one than the batch's, a part of the
-        function, but for what this product does.
-        """
-        with within(batch_in_progress()):
-            yield
+    def part(self) -> AbstractContextManager[None]:
+        """Lets jobs of this thread, which may be another one than the batch's, read its rows."""
+        raise NotImplementedError
 
     def takes(self, place: str) -> bool:
         """Whether a table, topic or path is an output, or is left out."""
@@ -140,9 +136,15 @@ class BatchInProgress:
         raise NotImplementedError
 
     def refuse(self, error: BadInput) -> BadInput:
-        """Notes an error, even if the function catches it. Returns it, to be raised, with the line
-        of the program.
+        """Refuses something, even if the function catches the error. Returns it, to be raised, with
+        the line of the program.
         """
+        line = program_line()
+        located = [replace(each, message=f"{each.message}{line}") for each in error.problems]
+        return self._end(type(error)(located))
+
+    def _end(self, error: BadInput) -> BadInput:
+        """Ends the function because of an error. Returns it, to be raised."""
         raise NotImplementedError
 
     def refuse_effect(self, effect: Effect, what: str) -> BadInput:
@@ -236,15 +238,10 @@ class RedirectedBatch(BatchInProgress):
         """Whether the Backfill allows what the function does besides writing DataFrames."""
         return effect in self._function.run.settings.allowed_effects
 
-    def refuse(self, error: BadInput) -> BadInput:
-        """Ends the run, even if the function catches the error. Returns the error, to be raised,
-        with the line of the program.
-        """
-        line = program_line()
-        self._refused = type(error)(
-            [replace(each, message=f"{each.message}{line}") for each in error.problems]
-        )
-        return self._function.run.refuse(self._refused)
+    def _end(self, error: BadInput) -> BadInput:
+        """Ends the run."""
+        self._refused = error
+        return self._function.run.refuse(error)
 
     def made(self, frame: DataFrame) -> bool:
         """Whether a DataFrame is made of the batch's rows."""
