@@ -172,6 +172,22 @@ def test_programs_are_told_what_a_backfill_makes_of_them(lake: Catalog, tmp_path
     assert "no configuration" in ends["problems"][0]["message"]
 
 
+def test_topics_by_pattern_and_tables_of_unknown_catalogs(lake: Catalog, tmp_path: Path) -> None:
+    production = Production(tmp_path, lake)
+    pattern = READ.replace('"subscribe", "clicks"', '"subscribePattern", "click.*"')
+    (tmp_path / "pattern.py").write_text(pattern + GOOD)
+    table = 'raw = spark.readStream.table("elsewhere.raw.clicks")\n'
+    (tmp_path / "table.py").write_text("\n".join((*READ.splitlines()[:3], table)))
+    end = ended(production.start("check", "pattern.py", "table.py", "--output", "json"))
+    assert end.status == 1, end.err
+    by_pattern, of_table = map(json.loads, end.out.splitlines())
+    assert by_pattern["verdict"] == "Unmodified"
+    assert by_pattern["reads"] == ["topics that match click.*"]
+    assert of_table["verdict"] == "Failed"
+    (problem,) = of_table["problems"]
+    assert "from the table elsewhere.raw.clicks, which is in no catalog" in problem["message"]
+
+
 def test_what_is_no_program_is_refused_before_anything_runs(lake: Catalog, tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(READ + GOOD)
     end = ended(Production(tmp_path, lake).start("check", "good.py", "missing.py"))

@@ -18,7 +18,13 @@ from backfill.api.spark_application import Application, read_application
 from backfill.cli.exit_status import BAD_INPUT, FAILED, SUCCEEDED, WAITS
 from backfill.cli.proposal.application import given_application
 from backfill.cli.text import say
-from backfill.protocol.survey_result import Survey, SurveyedInput, SurveyedProblem, SurveyedQuery
+from backfill.protocol.survey_result import (
+    KINDS,
+    Survey,
+    SurveyedInput,
+    SurveyedProblem,
+    SurveyedQuery,
+)
 
 Verdict = Literal["Unmodified", "Doubtful", "Refused", "Failed"]
 _IN_WORDS: dict[Verdict, tuple[str, str]] = {
@@ -143,8 +149,7 @@ def _problem(problem: Problem | SurveyedProblem) -> CheckedProblem:
 
 
 def _input(read: SurveyedInput) -> str:
-    kind = {"Topic": "topic", "Table": "table", "Named": "source"}[read.kind]
-    return redact(f"{kind} {read.name}")
+    return redact(f"{KINDS[read.kind]} {read.name}")
 
 
 def _writes(query: SurveyedQuery) -> Iterator[str]:

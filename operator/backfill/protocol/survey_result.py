@@ -13,13 +13,24 @@ CALL_FUNCTIONS = "--call-functions"
 """Argument by which functions of ``foreachBatch`` are called, as with no rows."""
 
 
+KINDS = {
+    "Topic": "topic",
+    "Pattern": "topics that match",
+    "Table": "table",
+    "Named": "source",
+}
+"""What an input is, by its kind, in words that its name follows."""
+
+
 class SurveyedInput(Model):
     """Stream that the program reads."""
 
-    kind: Literal["Topic", "Table", "Named"]
-    """A Kafka topic, an Iceberg table, or a source that the program reads by name."""
+    kind: Literal["Topic", "Pattern", "Table", "Named"]
+    """A Kafka topic, the topics that match a pattern, an Iceberg table, or a source that is read by
+    name.
+    """
     name: str
-    """Name of the topic, table or source. That of a table is as its catalog has it."""
+    """Name of the topic, table or source, or the pattern. A table's is as its catalog has it."""
     table: str | None = None
     """Table of the history of a source that is read by name, if the program's configuration says
     it.

@@ -135,6 +135,20 @@ def test_all_that_was_found_is_in_a_manifest_without_open_questions() -> None:
     assert "leaves 9m" in words
 
 
+def test_topics_by_pattern_are_asked_for_by_name() -> None:
+    topics = topic("clicks-.*", kind="Pattern")
+    query = hourly(inputs=(topics.name,), watermarks=())
+    backfill, words = written(proposed(TABLES, query, read=topics))
+    (source,) = backfill.spec.sources
+    assert (source.table, source.live.kafka.topic) == ("lake.raw.clicks", "TODO")
+    assert "Reads the topics that match clicks-.*." in words
+    assert "TODO: Set this to a topic that the pattern matches; add a source for each" in words
+    both = TABLES | {"lake.raw.others": CLICKS}
+    backfill, words = written(proposed(both, query, read=topics))
+    assert backfill.spec.sources[0].table == "TODO.namespace.table"
+    assert "fields that the program reads: lake.raw.clicks, lake.raw.others." in words
+
+
 @pytest.mark.parametrize(
     "name",
     ["a: b #c", "line\nbreak", "\x85\u2028", "\x00\x1b\x7f", "Größe 🛫", '"quo\'ted"', "- x", " "],

@@ -18,7 +18,7 @@ from backfill.api.spec import Window
 from backfill.cli.proposal.proposed import Chosen, Proposal, ProposedOutput, ProposedSource
 from backfill.cli.proposal.proposed_times import Times, measured
 from backfill.planning.lateness_sample import ArrivalLags
-from backfill.protocol.survey_result import SurveyedInput, SurveyedQuery
+from backfill.protocol.survey_result import KINDS, SurveyedInput, SurveyedQuery
 
 _WIDTH = 100
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*")
@@ -100,14 +100,23 @@ def _source(source: ProposedSource, lags: ArrivalLags | None) -> Commented:
             dict(source.kafka),
             ("Kafka metadata of each record, from columns with matching names.",),
         )
-    topic = read.name if read.kind == "Topic" else read.topic
-    if topic is not None:
+    if (topic := _topic(read)) is not None:
         live: dict[str, Any] = {"topic": topic}
         if (value := _value(source)) is not None:
             live["value"] = value
         fields["live"] = {"kafka": live}
-    what = {"Topic": "topic", "Table": "table", "Named": "source"}[read.kind]
-    return Commented(fields, (f"Reads the {what} {read.name}.",))
+    return Commented(fields, (f"Reads the {KINDS[read.kind]} {read.name}.",))
+
+
+def _topic(read: SurveyedInput) -> str | Commented | None:
+    """The topic that a source stands for; None for a table."""
+    match read.kind:
+        case "Topic":
+            return read.name
+        case "Pattern":
+            todo = "Set this to a topic that the pattern matches; add a source for each other one."
+            return Commented("TODO", (f"{TODO}{todo}",))
+    return read.topic
 
 
 def _value(source: ProposedSource) -> Commented | None:
@@ -130,7 +139,7 @@ def _value(source: ProposedSource) -> Commented | None:
     if read.value == "Json" and read.framed:
         why = "The program decodes part of each value with from_json."
         return Commented({"format": "json", **_framing(read)}, (why,))
-    if read.value == "Unknown" and read.kind == "Topic":
+    if read.value == "Unknown" and read.kind in {"Topic", "Pattern"}:
         todo = (
             "How the program decodes values could not be determined. JSON is assumed; if that is"
             " wrong, set format, and schema or column."

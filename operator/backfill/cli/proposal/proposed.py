@@ -60,8 +60,12 @@ class ProposedSource:
 
     @property
     def found(self) -> bool:
-        """Whether its table and the time of arrival are known."""
-        return self.table.value != UNKNOWN_TABLE and self.timestamp_column.value != UNKNOWN_COLUMN
+        """Whether its topic, its table and the time of arrival are known."""
+        return (
+            self.read.kind != "Pattern"
+            and self.table.value != UNKNOWN_TABLE
+            and self.timestamp_column.value != UNKNOWN_COLUMN
+        )
 
 
 @dataclass(frozen=True, slots=True)

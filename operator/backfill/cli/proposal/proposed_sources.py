@@ -20,6 +20,7 @@ from backfill.protocol.survey_result import Survey, SurveyedInput
 _ARRIVAL = re.compile(r"ingest|arriv|landed|loaded|appended|received|kafka\w*[._]?(ts|time)", re.I)
 _PARTITION = re.compile(r"_*((kafka|record)_?)?partition(_id)?", re.I)
 _OFFSET = re.compile(r"_*((kafka|record)_?)?offset", re.I)
+_TOPICS = {"Topic", "Pattern"}
 _NUMBERS = {"long", "integer", "double"}
 _KEY = re.compile(r"_+key|(kafka|record|message)_?key|key", re.I)
 
@@ -62,7 +63,21 @@ def _table_of(read: SurveyedInput, lake: Lake, written: Collection[str]) -> Chos
         return Chosen(
             read.table, ("The program's configuration specifies this table as the history.",)
         )
+    if read.kind == "Pattern":
+        return _table_of_topics(read, lake, written)
     return _table_of_topic(read, lake, written)
+
+
+def _table_of_topics(topics: SurveyedInput, lake: Lake, written: Collection[str]) -> Chosen[str]:
+    """The one table that has the fields that the program reads of topics that match a pattern."""
+    others = [table for table in lake.names if table not in written and topics.fields]
+    fitting = [table for table in others if not _missing(topics, lake.columns(table))]
+    if len(fitting) == 1:
+        return Chosen(fitting[0], ("The only table with the fields that the program reads.",))
+    todo = "Set this to the table with the history of a topic that the pattern matches."
+    if fitting:
+        todo += f" Tables with the fields that the program reads: {', '.join(fitting[:9])}."
+    return Chosen(UNKNOWN_TABLE, todo=(todo,))
 
 
 def _table_of_topic(topic: SurveyedInput, lake: Lake, written: Collection[str]) -> Chosen[str]:
@@ -171,7 +186,7 @@ def _event_columns(read: SurveyedInput, survey: Survey, columns: Mapping[str, st
         for watermark in query.watermarks
         if watermark.inputs == (read.name,)
         for name in watermark.fields
-        if read.kind != "Topic" or name in read.fields or "." in name
+        if read.kind not in _TOPICS or name in read.fields or "." in name
     ]
     return list(dict.fromkeys(there[each.lower()] for each in fields if each.lower() in there))
 

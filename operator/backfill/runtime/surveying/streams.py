@@ -8,14 +8,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import DataType, StructType
 
-from backfill.api.errors import InvalidPlanInput, Problem, UnsupportedProgram
+from backfill.api.errors import BackfillError, Problem, UnsupportedProgram
 from backfill.iceberg.table_listing import KnownTables
 from backfill.protocol.survey_result import SurveyedInput
 from backfill.runtime.named_sources import NAMED_FORMAT, configured
-from backfill.runtime.queries.run_state import ProgramRun
+from backfill.runtime.queries.run_state import ProgramRun, failed
 from backfill.runtime.source.schemas import spark_schema, with_moments
 from backfill.runtime.surveying.plans import INPUT
-from backfill.runtime.switching.stream_matching import subscribed_topics
+from backfill.runtime.switching.stream_matching import PATTERN, subscribed_topics
 from backfill.runtime.switching.stream_reader import ReplacedReader, not_switched, record_kinds
 
 
@@ -51,6 +51,9 @@ class SurveyingReader(ReplacedReader):
         options = self._source_options
         match self._source_format:
             case "kafka":
+                if (pattern := options.get(PATTERN)) is not None:
+                    self._found.inputs[pattern] = SurveyedInput(kind="Pattern", name=pattern)
+                    return self._records(pattern)
                 topics = subscribed_topics(options)
                 for topic in topics:
                     self._found.inputs[topic] = SurveyedInput(kind="Topic", name=topic)
@@ -64,7 +67,7 @@ class SurveyingReader(ReplacedReader):
     def _table(self, written: str) -> DataFrame:
         found = self._found.schema(written)
         if found is None:
-            raise _no_table(written)
+            raise self._not_found(written)
         name, schema = found
         self._found.inputs[name] = SurveyedInput(kind="Table", name=name)
         return unread_stream(self._spark, name, _kinds(schema))
@@ -77,11 +80,21 @@ class SurveyingReader(ReplacedReader):
         if kafka:
             return self._records(name)
         if found is None:
-            raise _no_table(written) if written is not None else _no_history(name)
+            raise _no_history(name) if written is None else self._not_found(written)
         return unread_stream(self._spark, name, _kinds(found[1]))
 
-    def _records(self, topic: str) -> DataFrame:
-        return unread_stream(self._spark, topic, record_kinds(self._source_options))
+    def _records(self, topics: str) -> DataFrame:
+        return unread_stream(self._spark, topics, record_kinds(self._source_options))
+
+    def _not_found(self, table: str) -> BackfillError:
+        """The error that ends the survey: without its columns, the program cannot go on."""
+        error = BackfillError(
+            f"the application streams from the table {table}, which is in no catalog of PyIceberg's"
+            " configuration, or in several: add its catalog to .pyiceberg.yaml; if several catalogs"
+            " contain it, qualify the table's name with its catalog"
+        )
+        self._run.end(failed(str(error), error))
+        return error
 
 
 class SurveyedTables:
@@ -132,17 +145,5 @@ def _no_history(source: str) -> UnsupportedProgram:
             f"the application reads the source {source} by name, but its configuration has no"
             " candidate with a table",
             "add a candidate of type iceberg with its table",
-        )
-    )
-
-
-def _no_table(written: str) -> InvalidPlanInput:
-    return InvalidPlanInput(
-        Problem(
-            "",
-            f"the application streams from the table {written}, which is in no catalog of"
-            " PyIceberg's configuration, or in several",
-            "add its catalog to .pyiceberg.yaml; if several catalogs contain it, qualify the"
-            " table's name with its catalog",
         )
     )

@@ -26,7 +26,8 @@ FILE_FORMATS = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
 """Formats that Spark's file sink writes."""
 _KEEP_NOTHING = ("console", "memory", "noop")
 """Formats that keep nothing."""
-_PATTERN = "subscribepattern"
+PATTERN = "subscribepattern"
+"""The option of a Kafka reader with a pattern for topics, in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +101,8 @@ def subscribed_topics(options: Mapping[str, str]) -> list[str]:
     topics = list(dict.fromkeys(filter(None, listed))) or list(assigned_partitions(options))
     if topics:
         return topics
-    what = (
-        f"subscribes to a pattern ({options[_PATTERN]}), which does not say which topics there are"
-        if _PATTERN in options
-        else "has no option subscribe, subscribePattern or assign"
-    )
-    raise UnsupportedProgram(
-        Problem("", f"readStream of format kafka {what}", "subscribe to topics by name")
-    )
+    what = "readStream of format kafka has no option subscribe, subscribePattern or assign"
+    raise UnsupportedProgram(Problem("", what, "subscribe to topics by name"))
 
 
 def assigned_partitions(options: Mapping[str, str]) -> dict[str, list[int]]:
@@ -160,7 +155,7 @@ def kafka_sources(
         UnsupportedProgram: it does not say which topics it reads, no source replaces one, or a
             source does not say in which partition its rows were.
     """
-    pattern, by_topic = options.get(_PATTERN), {source.topic: source for source in sources}
+    pattern, by_topic = options.get(PATTERN), {source.topic: source for source in sources}
     by_topic |= {source.topic: source for source in sources if source.live.kafka.topic}
     if pattern is not None:
         found = [source for topic, source in by_topic.items() if matches(pattern, topic)]
