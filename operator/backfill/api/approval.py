@@ -109,6 +109,12 @@ def left_to_undo(status: BackfillStatus) -> list[OutputStatus]:
     return [output for output in published(status) if not output.is_undone]
 
 
+def delivered(status: BackfillStatus) -> str:
+    """Why what is published cannot be undone, if rows were delivered; empty otherwise."""
+    names = [each.name for each in status.outputs if each.delivery and each.delivery.started_at]
+    return f"has delivered rows of {', '.join(names)}, which cannot be undone" if names else ""
+
+
 def undoing(status: BackfillStatus) -> DecisionStatus | None:
     """The request to undo that is being carried out; None if there is none."""
     asked = status.undo
@@ -153,6 +159,8 @@ def undecidable(backfill: Backfill, verdict: Verdict) -> str:
 def _not_to_undo(backfill: Backfill) -> str:
     status, name = backfill.status, backfill.metadata.name
     outcome = find_condition(status.conditions, ConditionType.SUCCEEDED)
+    if why := delivered(status):
+        return f"{name} {why}"
     if not left_to_undo(status) or status.result is None:
         return f"{name} has published nothing to undo"
     if outcome is None or outcome.status == "Unknown":

@@ -69,6 +69,7 @@ class Reason(StrEnum):
     NOT_VALIDATED = "NotValidated"  # of earlier versions, whose Backfills are still read
 
     PUBLISHING = "Publishing"
+    DELIVERING = "Delivering"
     WAITING_FOR_APPROVAL = "WaitingForApproval"
     PUBLISHED = "Published"
     NOT_PUBLISHED = "PublishModeNone"

@@ -32,6 +32,7 @@ MUTABLE_IN_OUTPUTS = (
     "publish.maxLoss",
     "publish.allowNull",
     "publish.allowOverlap",
+    "publish.deliver",
 )
 """Fields of an output that may change at any time: they decide whether its result is published, not
 what it is.

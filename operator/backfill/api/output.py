@@ -25,6 +25,7 @@ Tolerance = Annotated[str, Field(pattern=TOLERANCE_PATTERN, min_length=1, max_le
 MOST_COMPARED_COLUMNS = 64
 MOST_KEYS = 16
 MOST_OVERLAPS = 32
+MOST_SKIPPED = 64
 
 
 class PublishMode(StrEnum):
@@ -35,6 +36,7 @@ class PublishMode(StrEnum):
     REPLACE = "Replace"
     UPSERT = "Upsert"
     EXPORT = "Export"
+    DELIVER = "Deliver"
 
     @property
     def takes_rows_away(self) -> bool:
@@ -103,6 +105,24 @@ class Validate(Model):
         return self
 
 
+class SkippedBatch(Model):
+    """Batch that is not delivered."""
+
+    batch: Annotated[int, Field(ge=0)]
+    """Number of the batch, as the message of a failed delivery and the status have it."""
+    reason: Annotated[str, Field(min_length=1, max_length=512)]
+    """Why it is skipped."""
+
+
+class Delivery(Model):
+    """How rows are delivered."""
+
+    max_rows_per_second: Annotated[int, Field(ge=1)] | None = None
+    """Maximum number of rows to deliver per second, on average. Default: no limit."""
+    skip: Annotated[tuple[SkippedBatch, ...], Field(max_length=MOST_SKIPPED)] = ()
+    """Batches to leave out, such as one that the function cannot process."""
+
+
 class Publish(Model):
     """How the result of an output is published."""
 
@@ -110,7 +130,9 @@ class Publish(Model):
     """``None``: keep the result in its branch. ``Append``: add its rows to the table. ``Replace``:
     replace the table's rows of the window with the result. ``Upsert``: add its rows to the table,
     replacing rows with the same ``keys`` and keeping all others. ``Export``: write its rows as
-    Parquet files to ``location`` without changing the table.
+    Parquet files to ``location`` without changing the table. ``Deliver``: give its rows to the
+    application's own function of ``foreachBatch`` or ``foreach``, or to its Kafka sink, batch by
+    batch, as production does.
     """
     location: DirectoryUri | None = None
     """Directory or object store prefix for the files of mode ``Export``, not used by any other
@@ -121,10 +143,14 @@ class Publish(Model):
     """
     approval: Literal["Automatic", "Manual"] | None = None
     """``Automatic``: publish as soon as the result is complete. ``Manual``: wait for approval
-    first. Default: ``Manual`` for modes ``Replace`` and ``Upsert`` unless ``validate`` compares
-    with ``Production``, because they would remove rows without a comparison; otherwise
-    ``Automatic``. May change to ``Manual`` at any time, but not to ``Automatic`` once the plan is
-    made.
+    first. Default: ``Manual`` for mode ``Deliver``, which cannot be undone, and for modes
+    ``Replace`` and ``Upsert`` unless ``validate`` compares with ``Production``, because they would
+    remove rows without a comparison; otherwise ``Automatic``. May change to ``Manual`` at any time,
+    but not to ``Automatic`` once the plan is made.
+    """
+    deliver: Delivery | None = None
+    """How mode ``Deliver`` delivers the rows. Not allowed with other modes. May change at any time.
+    Default: all batches, as fast as possible.
     """
     incomplete: Literal["Wait", "Publish"] = "Wait"
     """What modes ``Replace`` and ``Upsert`` do if some rows of the result were still open, or may
@@ -170,6 +196,10 @@ class Publish(Model):
                 "publish_location",
                 "location is required with mode: Export, and not allowed with any other mode",
             )
+        if self.deliver is not None and self.mode is not PublishMode.DELIVER:
+            raise PydanticCustomError(
+                "publish_deliver", "deliver is not allowed with any mode other than Deliver"
+            )
         return self
 
 
@@ -184,7 +214,8 @@ class Output(Model):
     table: TableName
     """Iceberg table that the application writes in production, as ``catalog.namespace.table``. For
     a query that sends records to Kafka, a table with their columns: ``key``, ``value``, and as
-    needed ``headers`` and ``topic``. Unique among the outputs.
+    needed ``headers`` and ``topic``. For publish mode ``Deliver``, a table that holds the rows
+    until they are delivered, which is created if it does not exist. Unique among the outputs.
     """
     timestamp_column: ColumnName | None = None
     """Column that decides whether a row belongs to the window. Timestamps without a time zone are
@@ -235,6 +266,19 @@ class Output(Model):
     def needs_approval(self) -> bool:
         """Whether the result is published only after approval, whatever it is."""
         if self.publish.approval is None:
+            if self.publish.mode is PublishMode.DELIVER:
+                return True
             compared = self.validate_ is not None and self.reference is None
             return self.publish.mode.takes_rows_away and not compared
         return self.publish.approval == "Manual"
+
+    @model_validator(mode="after")
+    def _compares_what_there_is(self) -> Self:
+        deliver = self.publish.mode is PublishMode.DELIVER
+        if deliver and self.validate_ is not None and self.reference is None:
+            raise PydanticCustomError(
+                "validate_delivered",
+                "validate requires against: Reference with publish mode Deliver, whose table has no"
+                " rows of production",
+            )
+        return self

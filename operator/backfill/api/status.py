@@ -177,6 +177,30 @@ class ExportStatus(Model):
     """Whether ``undo`` has removed the files."""
 
 
+class DeliveryStatus(Model):
+    """Delivery of a result to the application's own sink."""
+
+    model_config = {"extra": "ignore"}
+
+    batches: CompareCount = 0
+    """Number of staged batches that have rows."""
+    delivered: CompareCount = 0
+    """Number of batches that were delivered or skipped."""
+    rows: CompareCount = 0
+    """Number of rows in delivered batches."""
+    last_batch: int | None = None
+    """Number of the last batch that was delivered or skipped."""
+    started_at: Time | None = None
+    """When the delivery began; unset while it waits for approval."""
+    finished_at: Time | None = None
+    """When all batches had been delivered."""
+
+    @property
+    def in_progress(self) -> bool:
+        """Whether it has begun, and is not done."""
+        return self.started_at is not None and self.finished_at is None
+
+
 class OutputStatus(Model):
     """Observed state of an output."""
 
@@ -206,6 +230,10 @@ class OutputStatus(Model):
     """ID of the snapshot that undid the publication."""
     exported: ExportStatus | None = None
     """Files written by publish mode ``Export``; unset until then, and in other modes."""
+    delivery: DeliveryStatus | None = None
+    """Progress of publish mode ``Deliver``; unset until all steps are committed, and in other
+    modes.
+    """
     open_at_end: int | None = None
     """Number of results of the window that were still open when the input ended; null if unknown.
     ``rows`` does not include them unless ``outputMode`` is set.
@@ -266,7 +294,17 @@ class OutputStatus(Model):
     @property
     def is_published(self) -> bool:
         """Whether the result was published, whether or not that was undone."""
-        return self.snapshot_id is not None or self.exported is not None
+        delivered = self.delivery is not None and self.delivery.finished_at is not None
+        return delivered or self.snapshot_id is not None or self.exported is not None
+
+    @property
+    def without_progress(self) -> "OutputStatus":
+        """The same without how far a delivery is, which may change often."""
+        if self.delivery is None:
+            return self
+        fields = {"delivered": 0, "rows": 0, "last_batch": None}
+        delivery = self.delivery.model_copy(update=fields)
+        return self.model_copy(update={"delivery": delivery})
 
     @property
     def is_undone(self) -> bool:
@@ -276,7 +314,9 @@ class OutputStatus(Model):
 
     @property
     def destination(self) -> str:
-        """The table or directory that the result was published to."""
+        """What the result was published to."""
+        if self.delivery is not None:
+            return "the application's own sink"
         return self.exported.location if self.exported is not None else self.table
 
 
@@ -300,9 +340,10 @@ class Attempt(Model):
     request. ``Failed``: ended before all steps were committed.
     """
     steps_at_start: int = 0
-    """Number of committed steps when the attempt started."""
+    """Number of committed steps and delivered batches when the attempt started."""
     fruitless: int = 0
-    """Number of consecutive attempts, including this one, that failed without committing a step.
+    """Number of consecutive attempts, including this one, that failed without committing a step or
+    delivering a batch.
     ``failurePolicy.maxAttempts`` limits it."""
     unheard_since: Time | None = None
     """Since when the driver has sent no heartbeat."""
@@ -512,6 +553,17 @@ class BackfillStatus(Model):
         """The ID of the plan that is read, which may extend others; None before it is made."""
         extensions = self.hand_off.extensions if self.hand_off is not None else None
         return extensions[-1].plan_id if extensions else self.plan_id
+
+    @property
+    def delivering(self) -> tuple[OutputStatus, ...]:
+        """Outputs whose rows are being delivered."""
+        return tuple(each for each in self.outputs if each.delivery and each.delivery.in_progress)
+
+    @property
+    def advance(self) -> int:
+        """Number of committed steps and delivered batches."""
+        delivered = (each.delivery.delivered for each in self.outputs if each.delivery)
+        return self.progress.committed + sum(delivered)
 
     @field_validator("conditions", mode="before")
     @classmethod

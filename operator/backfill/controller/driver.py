@@ -125,6 +125,7 @@ def driver_settings(
         outputs=_outputs(backfill),
         ignored_queries=backfill.spec.ignored_queries,
         allowed_effects=backfill.spec.allowed_effects,
+        deliver={each.name: each.staged_snapshot_id or 0 for each in backfill.status.delivering},
         execution="Streaming" if _only_streams(backfill.spec) else backfill.spec.execution,
         max_rows_per_second=backfill.spec.max_rows_per_second,
         hand_off=_hand_off(backfill, production_conf),
@@ -164,10 +165,11 @@ def shuffle_partitions(backfill: Backfill, production_conf: Mapping[str, str]) -
 
 
 def _outputs(backfill: Backfill) -> tuple[Output, ...]:
-    """The outputs of the spec. One that is published is not compared again: production has its rows
-    now, and the report would say so instead of what it was published with.
+    """The outputs of the spec. One that is published, or is being delivered, is not compared again:
+    production has its rows now, and the report would say so instead of what it was published with.
     """
     published = {each.name for each in backfill.status.outputs if each.is_published}
+    published |= {each.name for each in backfill.status.delivering}
     return tuple(
         output.model_copy(update={"validate_": None}) if output.name in published else output
         for output in backfill.spec.outputs

@@ -344,7 +344,10 @@ def _is_to_start(backfill: Backfill, now: datetime) -> bool:
     idle = (
         not status.attempts
         or status.attempts[-1].outcome in {"Failed", "Stopped"}
-        or (status.attempts[-1].outcome == "Succeeded" and bool(to_compare(backfill)))
+        or (
+            status.attempts[-1].outcome == "Succeeded"
+            and bool(to_compare(backfill) or status.delivering)
+        )
     )
     return (
         idle
@@ -355,5 +358,12 @@ def _is_to_start(backfill: Backfill, now: datetime) -> bool:
 
 def _without_progress(status: BackfillStatus) -> BackfillStatus:
     handed = status.hand_off.without_lag if status.hand_off is not None else None
-    fields = {"progress": None, "sources": (), "watermark": None, "hand_off": handed}
+    outputs = tuple(output.without_progress for output in status.outputs)
+    fields = {
+        "progress": None,
+        "sources": (),
+        "watermark": None,
+        "hand_off": handed,
+        "outputs": outputs,
+    }
     return status.model_copy(update=fields)

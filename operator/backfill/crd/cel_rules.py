@@ -233,10 +233,10 @@ _SPEC: Final = (
     ),
     Rule(
         "!has(self.handOff) || !has(self.outputs) || self.outputs.all(o,"
-        " o.?publish.?mode.orValue('None') != 'Replace'"
+        " !(o.?publish.?mode.orValue('None') in ['Replace', 'Deliver'])"
         " && !has(o.validate))",
-        "publish mode Replace and validate require a window that ends, but with handOff live"
-        " traffic continues; use another mode, and remove validate",
+        "publish modes Replace and Deliver and validate require a window that ends, but with"
+        " handOff live traffic continues; use another mode, and remove validate",
         "outputs",
     ),
     Rule(
@@ -284,8 +284,9 @@ def _approval_stays() -> Rule:
     """An editor of a Backfill may require approval, but not waive it."""
     needs = (
         "(has(o.publish) && has(o.publish.approval)) ? o.publish.approval == 'Manual' :"
-        " has(o.publish) && has(o.publish.mode) && o.publish.mode in ['Replace', 'Upsert'] &&"
-        " (!has(o.validate) || has(o.validate.reference))"
+        " has(o.publish) && has(o.publish.mode) && (o.publish.mode == 'Deliver' ||"
+        " (o.publish.mode in ['Replace', 'Upsert'] &&"
+        " (!has(o.validate) || has(o.validate.reference))))"
     )
     without = f"self.spec.outputs.filter(o, !({needs})).map(o, o.name)"
     asked = f"oldSelf.spec.outputs.filter(o, {needs}).map(o, o.name)"
@@ -427,11 +428,21 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
             "is the table of the output itself; remove reference, and set against: Production",
             "validate.reference.table",
         ),
+        Rule(
+            "!has(self.validate) || has(self.validate.reference)"
+            " || self.?publish.?mode.orValue('None') != 'Deliver'",
+            "validate requires against: Reference with publish mode Deliver, whose table has no"
+            " rows of production",
+        ),
     ),
     Publish: (
         Rule(
             "(self.?mode.orValue('None') == 'Export') == has(self.location)",
             "location is required with mode: Export, and not allowed with any other mode",
+        ),
+        Rule(
+            "!has(self.deliver) || self.?mode.orValue('None') == 'Deliver'",
+            "deliver is not allowed with any mode other than Deliver",
         ),
     ),
     Validate: (

@@ -87,11 +87,14 @@ class Staged:
     """By the name of each query that writes the result, how far it has come."""
 
 
-Holds = Literal["Rows", "Changes", "Result"]
+Holds = Literal["Rows", "Changes", "Result", "Batches"]
 """What the rows of a micro-batch are. ``Rows``: further rows of the result. ``Changes``: rows that
 replace those of earlier batches with the same keys. ``Result``: all rows of the result so far,
-which replace those of earlier batches.
+which replace those of earlier batches. ``Batches``: what the application's own sink gets, apart
+from the rows of other batches.
 """
+OF_BATCHES = ("Changes", "Batches")
+"""Those whose files are in the directory of their batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,7 @@ class StagedBatch:
     first: int | None = None
     """The first step of a span; None for a micro-batch, which is one step."""
     holds: Holds = "Rows"
-    """What its rows are. Files with changes are in the directory of their batch."""
+    """What its rows are."""
     overlap: Mapping[str, int] | None = None
     """What a span has found of results that the next one computes, too."""
     rows_open: int = 0

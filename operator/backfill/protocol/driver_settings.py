@@ -52,6 +52,8 @@ class DriverSettings(Model):
     """Queries of the application that must not run."""
     allowed_effects: tuple[Effect, ...] = ()
     """What functions of ``foreachBatch`` may do besides writing DataFrames."""
+    deliver: dict[str, int] = Field(default_factory=dict)
+    """By output whose rows are delivered, the snapshot of its branch that was approved."""
     execution: Execution = "Auto"
     """How queries are run, as the resource says it."""
     max_rows_per_second: int | None = None

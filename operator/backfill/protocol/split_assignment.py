@@ -151,6 +151,21 @@ class OutputComparison(Comparison):
     """Name of the output."""
 
 
+class OutputDelivery(Model):
+    """How far the rows of an output are delivered."""
+
+    output: InputName
+    """Name of the output."""
+    batches: Count = 0
+    """Number of staged batches that have rows."""
+    delivered: Count = 0
+    """Number of batches that were delivered or skipped."""
+    rows: Count = 0
+    """Number of rows in delivered batches."""
+    last_batch: Count | None = None
+    """Number of the last batch that was delivered or skipped."""
+
+
 class SplitAssignmentStatus(Model):
     """Progress of the driver. Written by the driver only."""
 
@@ -171,6 +186,8 @@ class SplitAssignmentStatus(Model):
     """Output whose result is being compared; otherwise empty."""
     comparisons: Annotated[tuple[OutputComparison, ...], Field(max_length=MOST_OUTPUTS)] = ()
     """Results that were compared, after all queries have committed the flush."""
+    deliveries: Annotated[tuple[OutputDelivery, ...], Field(max_length=MOST_OUTPUTS)] = ()
+    """How far rows are delivered to the application's own sinks."""
     executors: Annotated[int, Field(ge=0, le=10**6)] = 0
     """Number of running executors; a run on one machine counts as one."""
     heartbeat: Time

@@ -41,6 +41,7 @@ from backfill.runtime.queries.run_state import (
 from backfill.runtime.queries.tracker import Tracker
 from backfill.runtime.settings import RuntimeSettings, settings_from_environment
 from backfill.runtime.source.split_reading import count_rows
+from backfill.runtime.switching.deliver_outputs import deliver_outputs
 from backfill.runtime.switching.install import install
 
 _END_GRACE_SECONDS = 30.0
@@ -168,7 +169,8 @@ def prepare(settings: RuntimeSettings) -> tuple[Run, Agent]:
 def _complete(run: Run) -> bool:
     """Makes what is staged the results. Returns False if it was stopped before it was done."""
     check_all_started(run)
-    return keep_newest_rows(run) and compare_outputs(run) and hand_over(run)
+    complete = keep_newest_rows(run) and compare_outputs(run)
+    return complete and deliver_outputs(run) and hand_over(run)
 
 
 def _open_channel(settings: RuntimeSettings) -> Channel:

@@ -223,11 +223,12 @@ class SinkWriter:
         settings: SinkSettings,
         stretch: Stretch | None = None,
         *,
-        changes_of: int | None = None,
+        batch: int | None = None,
+        holds: Holds = "Rows",
     ):
-        """With a ``stretch``, only its results are written. ``changes_of`` is the micro-batch whose
-        changed rows are written: into a directory of its own, and with those that may leave the
-        window or come into it by a later change.
+        """With a ``stretch``, only its results are written. ``batch`` is the micro-batch that has a
+        directory of its own. Of ``Changes``, rows are written, too, that may leave the window or
+        come into it by a later change.
         """
         self._settings = settings
         self.decoding_is_known = False
@@ -237,8 +238,8 @@ class SinkWriter:
             table.refresh()
         directory = (
             settings.result.staging_directory(table.metadata)
-            if changes_of is None
-            else settings.result.batch_directory(table.metadata, changes_of)
+            if batch is None
+            else settings.result.batch_directory(table.metadata, batch)
         )
         self._layout: TableMetadata = layout(
             table.metadata, settings.schema_id, settings.spec_id, directory
@@ -248,7 +249,7 @@ class SinkWriter:
         given = settings.window if stretch is None else stretch.given
         self._in_window = window_rows(self._schema, settings.output, settings.window)
         rows, keys = window_rows(self._schema, settings.output, given), settings.output.keys
-        whole = changes_of is not None and rows is not None and not rows.fixed_by(keys)
+        whole = holds == "Changes" and rows is not None and not rows.fixed_by(keys)
         self._given: WindowRows | None = None if whole else rows
         self._open: WindowRows | None = None
         if stretch is not None:

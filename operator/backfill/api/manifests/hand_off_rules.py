@@ -133,6 +133,12 @@ def _has_no_end(field: str, output: Output | None) -> Iterator[Problem]:
             '"Replace" requires a window that ends, but with handOff live traffic continues',
             "use None, Append or Upsert",
         )
+    if output.publish.mode is PublishMode.DELIVER:
+        yield Problem(
+            f"{field}.publish.mode",
+            '"Deliver" is not possible with handOff: the live application delivers by itself',
+            "deliver in a separate Backfill without handOff",
+        )
     if output.validate_ is not None:
         yield Problem(
             f"{field}.validate",

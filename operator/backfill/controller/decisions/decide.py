@@ -100,7 +100,7 @@ def _phase(observed: Observed) -> _Phase:
         return plan
     if not status.attempts or status.attempts[-1].outcome != "Succeeded":
         return run
-    if to_compare(observed.backfill):
-        return run  # another attempt, which finds everything committed and only compares
+    if to_compare(observed.backfill) or status.delivering:
+        return run  # another attempt, which finds everything committed, and compares or delivers
     running = find_condition(status.conditions, ConditionType.RUNNING)
     return publish if running and running.reason == Reason.ALL_STEPS_COMMITTED else settle

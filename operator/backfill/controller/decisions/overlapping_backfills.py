@@ -9,13 +9,15 @@ from backfill.api.output import PublishMode
 from backfill.api.quantities import format_time
 from backfill.controller.decisions.decide import finished
 
+_NOT_INTO_TABLES = {PublishMode.NONE, PublishMode.EXPORT, PublishMode.DELIVER}
+
 
 def published_tables(backfill: Backfill) -> frozenset[str]:
     """The tables that a Backfill publishes into."""
     return frozenset(
         output.table
         for output in backfill.spec.outputs
-        if output.publish.mode not in {PublishMode.NONE, PublishMode.EXPORT}
+        if output.publish.mode not in _NOT_INTO_TABLES
     )
 
 

@@ -271,7 +271,8 @@ class Agent(threading.Thread):
         except Exception as error:
             if self._run.stopping.is_set():
                 return STOPPED
-            what = "compared" if self._run.comparing else "completed"
+            compares, delivers = self._run.comparing, self._run.deliveries
+            what = "compared" if compares else "delivered" if delivers else "completed"
             _log.exception("the results could not be %s", what)
             cause = cause_of(error) or type(error).__name__
             return failed(f"the results could not be {what}: {cause}", error)
@@ -319,6 +320,7 @@ class Agent(threading.Thread):
             hand_off=run.hand_off,
             comparing=run.comparing,
             comparisons=run.comparisons,
+            deliveries=run.deliveries,
             reason=outcome.reason if outcome else "",
             message=outcome.message if outcome else run.waits_for,
         )

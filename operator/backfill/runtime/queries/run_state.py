@@ -26,7 +26,7 @@ from backfill.api.errors import (
 )
 from backfill.outputs.staging import Holds
 from backfill.protocol.hand_off_messages import HandOffReport, HandOffSource
-from backfill.protocol.split_assignment import OutputComparison
+from backfill.protocol.split_assignment import OutputComparison, OutputDelivery
 from backfill.runtime.queries.application_threads import application_works
 from backfill.runtime.queries.tracker import OpenResults, Tracker
 from backfill.runtime.settings import RuntimeSettings
@@ -158,6 +158,18 @@ class StartedQuery:
     def identity(self) -> str:
         """What distinguishes it from other queries, in every attempt."""
         return identity(self.name, self.output)
+
+
+@dataclass(frozen=True, slots=True)
+class ProductionSink:
+    """What the application does with the batches of a query whose rows are delivered."""
+
+    called: str
+    """The function or format, for messages."""
+    call: Callable[[DataFrame, int], None]
+    """Gives it the rows of a batch, with the number of the batch."""
+    frame: DataFrame
+    """What the query writes, as the application has defined it."""
 
 
 @dataclass(slots=True)
@@ -436,6 +448,9 @@ class Run(ProgramRun):
         self._hand_off: HandOffReport | None = None
         self._comparing = ""
         self._comparisons: tuple[OutputComparison, ...] = ()
+        self._deliveries: dict[str, OutputDelivery] = {}
+        self.sinks: dict[str, ProductionSink] = {}
+        """By output whose rows are delivered, where they go."""
         self._released = 0
         self._released_to_streams = 0
         self._news = threading.Condition()
@@ -510,6 +525,17 @@ class Run(ProgramRun):
         with self._lock:
             self._comparing = ""
             self._comparisons = (*self._comparisons, comparison)
+
+    @property
+    def deliveries(self) -> tuple[OutputDelivery, ...]:
+        """How far rows are delivered."""
+        with self._lock:
+            return tuple(self._deliveries.values())
+
+    def delivered(self, delivery: OutputDelivery) -> None:
+        """Records how far the rows of an output are delivered."""
+        with self._lock:
+            self._deliveries[delivery.output] = delivery
 
     @property
     def destinations(self) -> tuple[ContinuedQuery, ...]:

@@ -106,6 +106,9 @@ class BatchInProgress:
     knows it.
     """
 
+    redirects = True
+    """Whether what it writes goes elsewhere."""
+
     def __init__(self, frame: DataFrame, query: str, called: str):
         """``called`` is the name of the query or, if it has none, of its function."""
         self.called = called
@@ -163,6 +166,31 @@ class BatchInProgress:
     def is_of(self, spark: SparkSession) -> bool:
         """Whether a session is that of the batch, which is the query's own."""
         return bool(self._session.equals(spark._jsparkSession))
+
+
+class DeliveredBatch(BatchInProgress):
+    """A batch that is delivered: whatever is done with it is done for real."""
+
+    redirects = False
+
+    def __init__(self, frame: DataFrame, called: str):
+        super().__init__(frame, called, called)
+
+    def part(self) -> AbstractContextManager[None]:
+        """Lets threads of the function do what it may."""
+        return within(self)
+
+    def takes(self, place: str) -> bool:
+        """No place is taken."""
+        return False
+
+    def allows(self, effect: Effect) -> bool:
+        """Everything is allowed."""
+        return True
+
+    def is_of(self, spark: SparkSession) -> bool:
+        """No other function runs meanwhile."""
+        return True
 
 
 class RedirectedBatch(BatchInProgress):
@@ -275,6 +303,12 @@ def batch_in_progress() -> BatchInProgress | None:
     something on behalf of the function.
     """
     return _current.get()
+
+
+def delivering() -> bool:
+    """Whether this thread runs a function for which nothing is redirected."""
+    batch = batch_in_progress()
+    return batch is not None and not batch.redirects
 
 
 def batch_of(spark: SparkSession) -> BatchInProgress | None:
@@ -591,7 +625,7 @@ class _Branch:
             frame = record_rows(frame, destination.topic, self.output, schema, what)
         zone = session_zone(frame.sparkSession)
         check_schema(frame.schema, self._table, self.output, zone)
-        changes = destination.keys and SinkWriter(self._settings, changes_of=number)
+        changes = destination.keys and SinkWriter(self._settings, batch=number, holds="Changes")
         written, _ = write(frame, changes or self._sink)
         if not self._sink.decoding_is_known:
             self._columns.update(columns_with_values(frame))

@@ -42,7 +42,9 @@ _MAY_BE_DELTA = (None, "delta")
 def write(frame: DataFrame, program: MainProgram) -> DataFrameWriter:
     """``DataFrame.write``."""
     batch = _batch(frame)
-    return CheckedWriter(frame, program) if batch is None else BatchWriter(frame, batch)
+    if batch is None:
+        return CheckedWriter(frame, program)
+    return BatchWriter(frame, batch) if batch.redirects else DataFrameWriter(frame)
 
 
 def write_to(frame: DataFrame, table: str, program: MainProgram) -> DataFrameWriterV2:
@@ -50,7 +52,9 @@ def write_to(frame: DataFrame, table: str, program: MainProgram) -> DataFrameWri
     batch = _batch(frame)
     if batch is None:
         return CheckedWriterV2(frame, table, program)
-    return BatchWriterV2(frame, table, batch)
+    return (
+        BatchWriterV2(frame, table, batch) if batch.redirects else DataFrameWriterV2(frame, table)
+    )
 
 
 def merge_into(
@@ -60,6 +64,8 @@ def merge_into(
     batch = _batch(frame)
     if batch is None:
         return CheckedMerge(frame, table, condition, program)
+    if not batch.redirects:
+        return MergeIntoWriter(frame, table, condition)
     return BatchMerge(frame, table, condition, batch)
 
 

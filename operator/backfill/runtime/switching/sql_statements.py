@@ -119,6 +119,8 @@ def _sql(original: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
     @functools.wraps(original)
     def sql(self: SparkSession, *args: Any, **kwargs: Any) -> DataFrame:
         batch = batch_of(self)
+        if batch is not None and not batch.redirects:
+            return original(self, *args, **kwargs)
         beside = batch_beside() if batch is None else None
         given = signature.bind(self, *args, **kwargs).arguments
         values = given.get("args")

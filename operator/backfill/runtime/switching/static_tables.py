@@ -17,7 +17,7 @@ from backfill.runtime.batch.table_files import whole_table
 from backfill.runtime.queries.run_state import Run
 from backfill.runtime.source.source_frame import source_schema
 from backfill.runtime.source.task_packing import pack_by_bytes
-from backfill.runtime.switching.batch_function import not_the_function
+from backfill.runtime.switching.batch_function import delivering, not_the_function
 from backfill.runtime.switching.stream_matching import static_table
 
 _TASK_BYTES = 32 * 2**20
@@ -49,6 +49,8 @@ class StaticTables:
 
     def name_of(self, written: str) -> str | None:
         """The full name of a table by the application's name for it; None if Spark reads it."""
+        if delivering():
+            return None
         try:
             static = self._find(written)
         except BadInput as error:
@@ -57,6 +59,8 @@ class StaticTables:
 
     def frame(self, spark: SparkSession, written: str) -> DataFrame | None:
         """The rows of a table by the application's name for it; None if it is no static table."""
+        if delivering():
+            return None
         try:
             static = self._find(written)
             if static is None:
@@ -84,10 +88,14 @@ class StaticTables:
         try:
             return read()
         except (AnalysisException, Py4JJavaError) as error:
+            if delivering():
+                raise
             raise self._missing(written, error) from None
 
     def may_be_in(self, text: str, values: Any) -> bool:
         """Whether an SQL text may have the name of one, or a value of its parameters."""
+        if delivering():
+            return False
         words = f"{text} {values}".lower()
         names = (each.table.rpartition(".")[2].lower() for each in self._planned)
         return any(each in words or "${" in words for each in names)
@@ -103,7 +111,8 @@ class StaticTables:
                 return original(self_, sqlQuery, *args, **kwargs)
             except (AnalysisException, Py4JJavaError) as error:
                 written = _unknown_table(sqlQuery, str(error))
-                if written is None or self._run.over.is_set():  # another one may follow
+                # another one may follow
+                if written is None or self._run.over.is_set() or delivering():
                     raise
                 with not_the_function():
                     raise self._missing(written, error, in_sql=True) from None

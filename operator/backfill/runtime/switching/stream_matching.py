@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 
 from backfill.api.errors import Problem, UnsupportedProgram
-from backfill.api.output import Output
+from backfill.api.output import Output, PublishMode
 from backfill.api.source import Source
 from backfill.api.spec import Execution
 from backfill.runtime.named_sources import NAMED_FORMAT
@@ -17,6 +17,8 @@ from backfill.runtime.queries.run_state import OutputWrites
 
 WHY_A_STREAM = "its function (foreachBatch) is called with the rows of one micro-batch at a time"
 """Why a query with a function is not run by spans: their rows are those of many steps."""
+WHY_DELIVERED = "its rows are delivered one micro-batch at a time"
+"""Why a query whose rows are delivered is not run by spans."""
 _SAYS_NOTHING = re.compile(r"[._]?(checkpoint|ckpt|chk|cp)s?", re.IGNORECASE)
 _MAY_CHANGE = re.compile(r"^tmp\w{8}$|[0-9a-f]{8}|\d{4}-\d\d")
 """Names of temporary directories, random numbers and times."""
@@ -353,6 +355,15 @@ def match_output(target: Target, outputs: Sequence[Output], written: Container[s
     return found
 
 
+def delivered_output(target: Target, outputs: Sequence[Output]) -> Output | None:
+    """The output for whose rows code of the application is called once they are approved: that of
+    the query, if its publish mode is ``Deliver``; None if there is none.
+    """
+    found = _named(target, outputs) or (outputs[0] if len(outputs) == 1 else None)
+    delivers = found is not None and found.publish.mode is PublishMode.DELIVER
+    return found if delivers else None
+
+
 def _named(target: Target, outputs: Sequence[Output]) -> Output | None:
     for output in outputs:
         if output.name == target.query_name:
@@ -384,7 +395,10 @@ def check_shared(target: Target, output: Output, other: str, writes: OutputWrite
             ways.
     """
     place = place_of(target, output)
-    if writes.place is not None and not same_place(writes.place, place):
+    if output.publish.mode is PublishMode.DELIVER:
+        why = "which delivers the batches of one query"
+        fix = "add an output for each"
+    elif writes.place is not None and not same_place(writes.place, place):
         why = f"they write different places, {writes.place} and {place}"
         fix = "add an output for each, with its table, or list one in spec.ignoredQueries"
     elif target.output_mode.lower() != "append" or writes.holds not in (None, "Rows"):
@@ -531,10 +545,11 @@ def match_write(place: str, how: str, query: str, outputs: Sequence[Output]) -> 
     Raises:
         UnsupportedProgram: there is none.
     """
-    if (of_table := _with_table(place, outputs)) is not None:
+    tables = [output for output in outputs if output.publish.mode is not PublishMode.DELIVER]
+    if (of_table := _with_table(place, tables)) is not None:
         return of_table
     for name in (place, last_part(place), query):
-        for output in outputs:
+        for output in tables:
             if output.name == name:
                 return output
     message = f"foreachBatch writes to {place} ({how}), which no output has as its table or name"

@@ -20,6 +20,7 @@ from backfill.runtime.catalyst import full_name, is_temporary_view, matches, nam
 from backfill.runtime.queries.run_state import ProgramRun, Run
 from backfill.runtime.session_conf import in_session
 from backfill.runtime.source.record_columns import HEADERS_TYPE
+from backfill.runtime.switching.batch_function import delivering
 from backfill.runtime.switching.source_frames import SourceFrames
 from backfill.runtime.switching.stream_matching import (
     assigned_partitions,
@@ -267,7 +268,7 @@ class SwitchedBatchReader(DataFrameReader):
     def format(self, source: str) -> DataFrameReader:
         """Refuses Kafka, and passes everything else on."""
         self._iceberg = source.lower() == "iceberg"
-        if source.lower() == "kafka":
+        if source.lower() == "kafka" and not delivering():
             problem = Problem(
                 "",
                 "spark.read of format kafka reads the records that Kafka has now",

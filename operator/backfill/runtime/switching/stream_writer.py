@@ -2,19 +2,23 @@
 into their branches.
 """
 
+import json
 import logging
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
 
 from backfill.api.errors import BadInput, UnsupportedProgram
-from backfill.api.output import Output
+from backfill.api.output import Output, PublishMode
 from backfill.iceberg.open_tables import Catalogs
+from backfill.outputs.delivered_batches import make_table
 from backfill.outputs.staging import Holds, Part
 from backfill.planning.plan import PlanHeader, read_header
 from backfill.planning.workspace import Workspace
@@ -35,6 +39,7 @@ from backfill.runtime.queries.logical_plan import (
 )
 from backfill.runtime.queries.run_state import (
     ContinuedQuery,
+    ProductionSink,
     ProgramRun,
     Run,
     StartedQuery,
@@ -44,8 +49,9 @@ from backfill.runtime.queries.step_gate import StepGate
 from backfill.runtime.queries.tracker import Traits
 from backfill.runtime.session_conf import in_session
 from backfill.runtime.sink import SinkWriter, sink_settings
-from backfill.runtime.spark_versions import properties
+from backfill.runtime.spark_versions import properties, to_arrow_schema
 from backfill.runtime.switching.batch_function import BatchFunction
+from backfill.runtime.switching.deliver_outputs import for_each_row, write_batch
 from backfill.runtime.switching.field_spellings import field_spellings
 from backfill.runtime.switching.kafka_records import record_rows
 from backfill.runtime.switching.kafka_rows import (
@@ -60,9 +66,11 @@ from backfill.runtime.switching.state_store import StateStore, choose_state_stor
 from backfill.runtime.switching.stream_matching import (
     FILE_FORMATS,
     WHY_A_STREAM,
+    WHY_DELIVERED,
     Target,
     check_function,
     check_shared,
+    delivered_output,
     match_output,
     name_by_checkpoint,
     name_of_function,
@@ -254,13 +262,30 @@ class SwitchedWriter(ReplacedWriter):
         super().__init__(frame, run)
         self._listen = listen
         self._doubtful_times: list[str] = []
+        self._row_writer: Any = None
+        self._options: dict[str, Any] = {}
+
+    def option(self, key: str, value: Any) -> DataStreamWriter:
+        """Keeps all options for a sink to which rows are delivered."""
+        self._options[key] = value
+        return super().option(key, value)
+
+    def foreach(self, f: Any) -> DataStreamWriter:
+        """Keeps what writes rows."""
+        self._row_writer = f
+        return super().foreach(f)
 
     def _replacement(self) -> StreamingQuery:
         self._df, self._doubtful_times = as_decoded(self._df, self._run.settings)
+        run = self._run
+        output = delivered_output(self._target, run.settings.outputs)
+        if output is not None:
+            return self._start_delivered(output)
         if self._function is not None:
             return self._start_function(self._function)
-        run = self._run
         output = match_output(self._target, run.settings.outputs, run.writers)
+        if output.publish.mode is PublishMode.DELIVER:
+            return self._start_delivered(output)
         name = name_of_query(self._target, output)
         records = self._records(output) if self._target.format == "kafka" else None
         if records is not None:
@@ -291,6 +316,42 @@ class SwitchedWriter(ReplacedWriter):
         )
         self._share(name, output)
         return self._begin(Captured(target, header, sources, used, checkpoint, committed, choice))
+
+    def _start_delivered(self, output: Output) -> StreamingQuery:
+        """Starts a query whose batches are staged, and delivered to its own sink once they are
+        approved.
+        """
+        run, target = self._run, self._target
+        name = name_of_query(target, output)
+        check_function(name, (), run.settings.execution)
+        sources, used = self._inputs()
+        make_table(output, run.settings.result(output.name), _columns(self._df))
+        sink = sink_settings(self._df, run.settings, output, name, field_spellings(run.settings))
+        self._share(name, output)
+        writer = SinkWriter(sink)
+        place = run.settings.outputs.index(output)
+        checkpoint = checkpoint_of(identity(name, output.name), run.settings.checkpoint_workspace)
+        query = Captured(
+            SpanOutput(name, output, place, sink, writer, self._staged(writer)),
+            read_header(run.settings.plan_workspace),
+            sources,
+            used,
+            checkpoint,
+            committed_steps(checkpoint),
+            Choice(None, WHY_DELIVERED),
+        )
+        run.sinks[output.name] = self._production_sink()
+        return self._stream(query, holds="Batches", output_mode=target.output_mode)
+
+    def _production_sink(self) -> ProductionSink:
+        """What production's query does with a batch."""
+        target, frame = self._target, self._df
+        if self._function is not None:
+            return ProductionSink(f"the function {target.query_name}", self._function, frame)
+        if self._row_writer is not None:
+            return ProductionSink("foreach", partial(for_each_row, self._row_writer), frame)
+        call = partial(write_batch, target.format, target.table, self._options)
+        return ProductionSink(f"the sink ({target.format})", call, frame)
 
     def _share(self, name: str, output: Output) -> None:
         """Records that the query writes an output, which other queries may write, too."""
@@ -369,15 +430,19 @@ class SwitchedWriter(ReplacedWriter):
         found = query.choice.found
         return self._stream(query) if found is None else self._run_by_spans(query, found)
 
-    def _stream(self, query: Captured) -> StreamingQuery:
+    def _stream(
+        self, query: Captured, *, holds: Holds | None = None, output_mode: str | None = None
+    ) -> StreamingQuery:
+        """Starts a stream, in the output mode of the choice and with what it says of rows unless
+        others are given.
+        """
         run, target, choice = self._run, query.target, query.choice
+        mode = output_mode or choice.output_mode or "append"
         self._check_hand_off(target.query, target.output.name, query.sources)
         self._listen(self._df)
         plain = self._plain(target.query, query.checkpoint)
-        plain = plain.outputMode(choice.output_mode or "append")
         gate = StepGate(run, self._df.sparkSession, target.query, query.used)
-        holds = "Rows" if choice.output_mode is None else choice.holds
-        writer = redirect(plain, target.sink, gate, holds)
+        writer = redirect(plain.outputMode(mode), target.sink, gate, holds or choice.holds)
         run.tracker.add(
             target.query,
             target.output.name,
@@ -388,7 +453,7 @@ class SwitchedWriter(ReplacedWriter):
         started = self._started_stream(
             writer, gate, target.query, target.output.name, query.checkpoint
         )
-        run.started(replace(started, changes=choice.output_mode is not None))
+        run.started(replace(started, changes=mode.lower() != "append"))
         return started.view
 
     def _check_hand_off(self, name: str, output: str | None, sources: Set[str]) -> None:
@@ -517,3 +582,11 @@ class SwitchedWriter(ReplacedWriter):
             return sources_read(self._df)
         except UnsupportedProgram as error:
             raise UnsupportedProgram(self._run.unreplaced or error.problems) from None
+
+
+def _columns(frame: DataFrame) -> pa.Schema:
+    """The columns of a table for the rows of a DataFrame. None of them is required."""
+    text = frame.schema.json().replace('"nullable":false', '"nullable":true')
+    for what in ("containsNull", "valueContainsNull"):
+        text = text.replace(f'"{what}":false', f'"{what}":true')
+    return to_arrow_schema(StructType.fromJson(json.loads(text)))

@@ -240,7 +240,19 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
         "a choice in lower case": (
             {"outputs__0__publish": {"mode": "replace"}},
             'spec.outputs[0].publish.mode: "replace" is not one of None, Append, Replace,'
-            " Upsert or Export; did you mean Replace?",
+            " Upsert, Export or Deliver; did you mean Replace?",
+        ),
+        "how to deliver what is not delivered": (
+            {"outputs__0__publish": {"mode": "Append", "deliver": {"maxRowsPerSecond": 5}}},
+            "spec.outputs[0].publish: deliver is not allowed with any mode other than Deliver",
+        ),
+        "a comparison with what is not there": (
+            {
+                "outputs__0__publish": {"mode": "Deliver"},
+                "outputs__0__validate": {"minMatch": "90"},
+            },
+            "spec.outputs[0]: validate requires against: Reference with publish mode Deliver, whose table has"
+            " no rows of production",
         ),
         "files without a place": (
             {"outputs__0__publish": {"mode": "Export"}},

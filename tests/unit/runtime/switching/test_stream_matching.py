@@ -159,11 +159,6 @@ def test_a_subscription_that_can_not_be_replaced_is_refused_by_name(
     assert all(word in str(error.value) for word in words)
 
 
-def test_a_survey_says_that_a_pattern_does_not_name_its_topics() -> None:
-    with pytest.raises(UnsupportedProgram, match=r"a pattern \(raw-.*which topics there are"):
-        subscribed_topics({"subscribepattern": "raw-.*"})
-
-
 @pytest.mark.parametrize(
     "written",
     ["lake.default.devices", "default.devices", "`lake`.default.devices", "LAKE.Default.Devices"],

@@ -16,6 +16,7 @@ from backfill.api.quantities import count
 from backfill.api.status import OutputStatus, Verdict
 from backfill.api.validation import falls_short
 from backfill.controller.decisions.actions import CancelJob, Next
+from backfill.controller.decisions.delivering import deliver, to_be_delivered
 from backfill.controller.decisions.handing_over import hand_over
 from backfill.controller.decisions.human_decisions import note_decision
 from backfill.controller.decisions.job_retries import work
@@ -52,8 +53,11 @@ def publish(observed: Observed, draft: Draft) -> Next:
     ready = [
         output for output in left if approved or not (empty or waits(output, staged[output.name]))
     ]
-    if ready:
-        return _publish_one(observed, draft, ready)
+    delivered = [each for each in ready if each.publish.mode is PublishMode.DELIVER]
+    if tables := [output for output in ready if output not in delivered]:
+        return _publish_one(observed, draft, tables)
+    if delivered:  # after what can be undone
+        return deliver(observed, draft, delivered)
     if left:
         draft.condition(
             _PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, _waits(observed, draft, left)
@@ -75,6 +79,11 @@ def _waits(observed: Observed, draft: Draft, outputs: list[Output]) -> str:
     what = f"waiting for approval to publish {', '.join(output.name for output in outputs)}"
     staged, spec = {status.name: status for status in draft.status.outputs}, observed.backfill.spec
     losses = [nothing(draft.status)]
+    losses += [
+        to_be_delivered(staged[output.name])
+        for output in outputs
+        if output.publish.mode is PublishMode.DELIVER
+    ]
     losses += [
         lost_rows(staged[output.name], output.publish.max_loss)
         for output in outputs

@@ -2,7 +2,7 @@
 
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.spec import Window
-from backfill.api.status import OutputStatus
+from backfill.api.status import DeliveryStatus, OutputStatus
 from backfill.controller.decisions.actions import CancelJob, Next
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed
@@ -64,7 +64,7 @@ def _record(draft: Draft, result: SettleResult, window: Window) -> None:
 
 
 def _counted(output: OutputStatus, totals: Totals) -> OutputStatus:
-    fields = {
+    fields: dict[str, object] = {
         "branch": totals.branch,
         "rows": totals.rows,
         "rows_outside_window": totals.rows_outside_window,
@@ -73,4 +73,7 @@ def _counted(output: OutputStatus, totals: Totals) -> OutputStatus:
         "losses": totals.losses or output.losses,
         "null_columns": totals.null_columns or output.null_columns,
     }
+    if totals.batches is not None:
+        delivery = output.delivery or DeliveryStatus()
+        fields["delivery"] = delivery.model_copy(update={"batches": totals.batches})
     return output.model_copy(update=fields)

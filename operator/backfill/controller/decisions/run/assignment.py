@@ -5,6 +5,7 @@ from datetime import datetime
 
 from backfill.api.quantities import from_us, to_us
 from backfill.api.status import OutputStatus, Progress
+from backfill.controller.decisions.delivering import with_deliveries
 from backfill.controller.decisions.handing_over import with_report
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.run.run_cost import spent
@@ -112,6 +113,8 @@ def record_progress(observed: Observed, draft: Draft, ended_at: datetime | None 
     )
     if outputs != draft.status.outputs:
         draft.set(outputs=outputs)
+    if report.deliveries:
+        draft.set(outputs=with_deliveries(draft.status.outputs, report, observed.now))
     if report.hand_off is not None:
         draft.set(hand_off=with_report(draft.status.hand_off, report.hand_off))
     if report.phase == "Finished":

@@ -85,7 +85,20 @@ def end_attempt(observed: Observed, draft: Draft, attempt: Attempt) -> None:
         outcome, message = "Failed", lacking
     if outcome == "Succeeded" and (uncompared := _uncompared(observed, draft, attempt)):
         outcome, message = "Failed", uncompared
+    if outcome == "Succeeded" and (undelivered := _undelivered(draft)):
+        outcome, message = "Failed", undelivered
     close_attempt(draft, outcome, ended_at, message)
+
+
+def _undelivered(draft: Draft) -> str:
+    """What a driver should have delivered, and did not report; empty if nothing."""
+    outputs = ", ".join(output.name for output in draft.status.delivering)
+    return (
+        f"its driver ended without delivering all rows of {outputs}; check that the image has the"
+        " same version of backfill-operator as the operator"
+        if outputs
+        else ""
+    )
 
 
 def _uncompared(observed: Observed, draft: Draft, attempt: Attempt) -> str:
@@ -195,17 +208,15 @@ def react(observed: Observed, draft: Draft) -> None:
     if report is not None and report.reason in _NOT_TRIED_AGAIN:
         draft.fail(_RUNNING, Reason(report.reason), last.message)
         return
-    fruitless = _fruitless_attempts(
-        draft.status.attempts, draft.status.progress.committed, last.generation
-    )
+    fruitless = _fruitless_attempts(draft.status.attempts, draft.status.advance, last.generation)
     draft.change_attempt(fruitless=fruitless)
     tail = "\n".join(observed.driver.log_tail[-_TAIL_LINES:])
     if fruitless >= policy.max_attempts:
-        many = f"{fruitless} attempts in a row ended without committing a step. Last failure"
-        message = (
-            f"{many if fruitless > 1 else 'the attempt ended without committing a step'}:"
-            f" {last.message}\n{tail}"
-        )
+        many = f"{fruitless} attempts in a row ended without committing a step"
+        one = "the attempt ended without committing a step"
+        if draft.status.delivering:
+            many, one = f"{fruitless} attempts in a row failed to deliver a batch", "not delivered"
+        message = f"{f'{many}. Last failure' if fruitless > 1 else one}: {last.message}\n{tail}"
         draft.fail(_RUNNING, Reason.ATTEMPTS_EXHAUSTED, message.strip())
         return
     wait = backoff(policy, fruitless)
@@ -228,8 +239,8 @@ def _wait_for_quota(observed: Observed, draft: Draft, last: Attempt) -> None:
     draft.condition(_RUNNING, "Unknown", Reason.DRIVER_START_BLOCKED, message)
 
 
-def _fruitless_attempts(attempts: tuple[Attempt, ...], committed: int, generation: int) -> int:
-    """Number of consecutive attempts that failed without committing a step, including the last one.
+def _fruitless_attempts(attempts: tuple[Attempt, ...], advance: int, generation: int) -> int:
+    """Number of consecutive attempts that failed without any advance, including the last one.
 
     Only attempts of the current generation count.
     """
@@ -238,7 +249,7 @@ def _fruitless_attempts(attempts: tuple[Attempt, ...], committed: int, generatio
         if (
             attempt.outcome != "Failed"
             or attempt.generation != generation
-            or attempt.steps_at_start < committed
+            or attempt.steps_at_start < advance
         ):
             break
         if attempt.fruitless:

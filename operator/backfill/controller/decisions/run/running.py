@@ -12,6 +12,7 @@ from backfill.controller.decisions.actions import (
     StartDriver,
     WriteAssignment,
 )
+from backfill.controller.decisions.delivering import say_delivering
 from backfill.controller.decisions.handing_over import (
     history_remark,
     repeats_warning,
@@ -55,7 +56,8 @@ def run(observed: Observed, draft: Draft) -> Next:
 
 
 def _prepare_attempt(observed: Observed, draft: Draft) -> Next:
-    draft.remove_condition(ConditionType.PUBLISHED)  # what it said of a result may have changed
+    if not draft.status.delivering:  # what it said of a result may have changed
+        draft.remove_condition(ConditionType.PUBLISHED)
     status = draft.status
     generation = observed.backfill.metadata.generation
     wait = seconds_until_attempt(status, generation, observed.now)
@@ -74,7 +76,7 @@ def _prepare_attempt(observed: Observed, draft: Draft) -> Next:
         and isinstance(state.job, PlanJob)
         and state.phase == "Done"
     )
-    if not just_planned:
+    if not just_planned and not status.delivering:  # which reads nothing of the sources
         verified = work(observed, draft, VerifyJob(observed.plan, attempt=number), _RUNNING)
         if isinstance(verified, Next):
             return verified
@@ -96,7 +98,7 @@ def _start_attempt(observed: Observed, draft: Draft, number: int) -> Next:
             child=observed.next_child,
             generation=observed.backfill.metadata.generation,
             started_at=observed.now,
-            steps_at_start=draft.status.progress.committed,
+            steps_at_start=draft.status.advance,
         )
     )
     draft.set(next_attempt_at=None)
@@ -133,6 +135,8 @@ def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
     if silent is not None:
         return silent
     report = observed.report
+    if draft.status.delivering:
+        say_delivering(draft)
     if report is not None and report.comparing:
         say_comparing(observed, draft, report)
     if report is not None and report.phase == "Running":

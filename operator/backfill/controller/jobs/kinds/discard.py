@@ -61,6 +61,7 @@ class DiscardJob:
             BackfillError: a tag or a part of an output could not be removed; everything else was.
         """
         from backfill.outputs.cleanup import discard
+        from backfill.outputs.delivered_batches import drop_table, is_missing
         from backfill.outputs.export import discard_unfinished
         from backfill.planning import workspace_owner
         from backfill.planning.planner import owner_of, release_snapshots
@@ -74,12 +75,15 @@ class DiscardJob:
             problems.append(error)
         for table in dict.fromkeys(staged.output.table for staged in self.staged):
             mine = [staged for staged in self.staged if staged.output.table == table]
+            if is_missing(mine[0].output):
+                continue
             try:
                 discard(
                     table,
                     [staged.result for staged in mine],
                     [staged.base_snapshot_id for staged in mine],
                 )
+                drop_table(mine[0].output, mine[0].result)
             except BackfillError as error:
                 problems.append(error)
         for staged in self.staged:

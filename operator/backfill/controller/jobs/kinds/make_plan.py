@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import compress
 from typing import Self
 
 from backfill.api.backfill import Backfill
@@ -81,6 +82,7 @@ class PlanJob:
             BadInput: the tables do not allow the plan.
         """
         from backfill.outputs.cleanup import discard_earlier
+        from backfill.outputs.delivered_batches import is_missing
         from backfill.outputs.earlier_publications import check_overlaps
         from backfill.outputs.output_tables import check_outputs
         from backfill.outputs.publication import output_state
@@ -126,11 +128,12 @@ class PlanJob:
             return PlanResult(header, (), warnings)
         tagged_by = owner_of(self.namespace, self.name, self.kept_in)
         protect_snapshots(self.spec, header, tagged_by)
-        for output, result in zip(outputs, results, strict=True):
+        there = [not is_missing(output) for output in outputs]
+        for output, result in compress(zip(outputs, results, strict=True), there):
             discard_earlier(output, result)
         bases = [
-            output_state(output, result).snapshot_id
-            for output, result in zip(outputs, results, strict=True)
+            output_state(output, result).snapshot_id if is_there else None
+            for output, result, is_there in zip(outputs, results, there, strict=True)
         ]
         statuses = (
             OutputStatus(name=output.name, table=output.table, base_snapshot_id=base)

@@ -26,6 +26,8 @@ class Totals:
     null_columns: NullColumns = ()
     """Columns that are null in every row, unlike in production; empty once the result is published.
     """
+    batches: int | None = None
+    """Number of batches with rows, of what is to be delivered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class SettleJob:
 
 
 def _count(staged: StagedOutput, window: Window) -> Totals:
+    from backfill.outputs.delivered_batches import batches_of
     from backfill.outputs.lost_rows import count_losses
     from backfill.outputs.null_columns import staged_nulls
     from backfill.outputs.publication import output_state
@@ -68,6 +71,9 @@ def _count(staged: StagedOutput, window: Window) -> Totals:
         raise lost(staged.output.table, staged.result)
     losses: WindowLosses | None = None
     null_columns: NullColumns = ()
+    batches = None
+    if staged.output.publish.mode is PublishMode.DELIVER:
+        batches = len(batches_of(staged.output, staged.result))
     if state.published_snapshot_id is None:
         null_columns = staged_nulls(staged.output, staged.result, window)
         if staged.output.publish.mode is PublishMode.REPLACE:
@@ -79,6 +85,7 @@ def _count(staged: StagedOutput, window: Window) -> Totals:
         state.staged_snapshot_id,
         losses,
         null_columns,
+        batches,
     )
 
 
