@@ -136,7 +136,7 @@ def test_programs_are_told_what_a_backfill_makes_of_them(lake: Catalog, tmp_path
         (None, ["lake.raw.hourly (iceberg, append)"]),
     ]
 
-    assert refused_one["verdict"] == "Refused"
+    assert refused_one["verdict"] == "Doubtful"
     said = [each["message"] for each in refused_one["problems"]]
     for words, message in zip(
         (
@@ -152,7 +152,7 @@ def test_programs_are_told_what_a_backfill_makes_of_them(lake: Catalog, tmp_path
         assert "refused.py, line " in message
     assert all(each["fix"] for each in refused_one["problems"])
     (doubt,) = refused_one["doubts"]
-    assert doubt.startswith("the function later may use socket: in a backfill")
+    assert doubt.startswith("the function later may use socket: a backfill refuses")
 
     assert doubtful["verdict"] == "Doubtful"
     not_called, failed, gave_up, nothing = doubtful["doubts"]
@@ -163,7 +163,7 @@ def test_programs_are_told_what_a_backfill_makes_of_them(lake: Catalog, tmp_path
     assert gave_up == "the function gives_up failed for an empty batch: SystemExit: 1"
     assert nothing.startswith("the function none writes nothing of an empty batch")
 
-    assert shells["verdict"] == "Refused"
+    assert shells["verdict"] == "Doubtful"
     message = shells["problems"][0]["message"]
     assert "starts the process touch, which" in message, "without its arguments"
     assert not (tmp_path / "made").exists()

@@ -102,11 +102,7 @@ def landed(
 
 def stored(tmp_path: Path) -> list[tuple[Any, ...]]:
     with sqlite3.connect(tmp_path / "rows.db", timeout=60) as database:
-        return (
-            database.execute("SELECT * FROM rows ORDER BY ALL").fetchall()
-            if False
-            else database.execute("SELECT batch, title, viewer, at FROM rows").fetchall()
-        )
+        return database.execute("SELECT batch, title, viewer, at FROM rows").fetchall()
 
 
 def calls(tmp_path: Path) -> list[int]:
@@ -159,3 +155,57 @@ def test_rows_are_delivered_once_they_are_approved(lake: Catalog, tmp_path: Path
     cancel = ended(production.start("cancel", "again", "--state-dir", str(production.state)))
     assert cancel.status == 0, cancel.err
     assert not lake.table_exists("staged.store")
+
+
+@pytest.mark.timeout(900)
+def test_a_batch_that_fails_stops_the_delivery_until_it_is_skipped(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    production, read = landed(lake, tmp_path, poisoned=1)
+    state = ("--state-dir", str(production.state))
+    assert production.run().status == 3
+    end = ended(production.start("approve", "again", *state))
+    assert end.status == 1, end.err
+    attempts = production.resource.status.attempts
+    assert [each.outcome for each in attempts] == ["Succeeded", *["Failed"] * 4]
+    assert calls(tmp_path) == [0], "it is not delivered again"
+    for words in (
+        "failed to deliver a batch",
+        "the function store failed for batch 1 of output store: ValueError: a row that nobody",
+        "app.py",
+    ):
+        assert words in end.err
+    text = production.file.read_text()
+    skip = "mode: Deliver\n      deliver:\n        skip: [{batch: 1, reason: broken}]\n    table: lake.staged.store"
+    assert "mode: Deliver\n    table: lake.staged.store" in text
+    production.file.write_text(text.replace("mode: Deliver\n    table: lake.staged.store", skip))
+    end = production.run()
+    assert end.status == 0, f"{end.err}\n{production.driver_log()}"
+    delivery = production.resource.status.outputs[0].delivery
+    assert delivery is not None
+    assert delivery.delivered == delivery.batches == len(calls(tmp_path)) + 1
+    assert delivery.rows == len(stored(tmp_path)) < sum(expected(read).values())
+    assert 1 not in calls(tmp_path)
+
+
+@pytest.mark.timeout(900)
+def test_a_delivery_is_paced_and_goes_on_after_a_suspension(lake: Catalog, tmp_path: Path) -> None:
+    production, read = landed(lake, tmp_path, maxRowsPerSecond=40)
+    state = ("--state-dir", str(production.state))
+    assert production.run().status == 3
+    approving = production.start("approve", "again", *state)
+    eventually(lambda: len(calls(tmp_path)) >= 2, production.driver_log, DEADLINE_SECONDS)
+    approving.send_signal(signal.SIGINT)
+    assert ended(approving).status == 3
+    some = len(calls(tmp_path))
+    attempt = production.resource.status.attempts[-1]
+    assert attempt.outcome == "Stopped"
+    text = production.file.read_text().replace("maxRowsPerSecond: 40", "maxRowsPerSecond: 100000")
+    production.file.write_text(text)
+    end = production.run()
+    assert end.status == 0, f"{end.err}\n{production.driver_log()}"
+    delivery = production.resource.status.outputs[0].delivery
+    assert delivery is not None
+    assert some < delivery.batches == len(calls(tmp_path)) == len(set(calls(tmp_path)))
+    rows = Counter((title, viewer) for _, title, viewer, _ in stored(tmp_path))
+    assert rows == expected(read)

@@ -1,9 +1,10 @@
 """Outputs in the spec of a Backfill: the tables that results go to, and how they are published."""
 
+from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from backfill.api.base import Model
@@ -15,6 +16,7 @@ from backfill.api.field_types import (
     TableName,
     TimestampUnit,
 )
+from backfill.api.quantities import Duration
 
 PERCENTAGE_PATTERN = r"^(100(\.0+)?|\d{1,2}(\.\d+)?)$"
 Percentage = Annotated[str, Field(pattern=PERCENTAGE_PATTERN, max_length=16)]
@@ -117,10 +119,22 @@ class SkippedBatch(Model):
 class Delivery(Model):
     """How rows are delivered."""
 
+    batch_interval: Duration | None = None
+    """Length of history, by arrival time, whose rows are delivered at once, as one batch with the
+    number of its last step. One that is as long as the window delivers all rows at once. Default:
+    one batch for each step.
+    """
     max_rows_per_second: Annotated[int, Field(ge=1)] | None = None
     """Maximum number of rows to deliver per second, on average. Default: no limit."""
     skip: Annotated[tuple[SkippedBatch, ...], Field(max_length=MOST_SKIPPED)] = ()
     """Batches to leave out, such as one that the function cannot process."""
+
+    @field_validator("batch_interval")
+    @classmethod
+    def _some_time(cls, value: timedelta | None) -> timedelta | None:
+        if value is not None and not value:
+            raise PydanticCustomError("batch_interval", "must be greater than zero")
+        return value
 
 
 class Publish(Model):

@@ -196,6 +196,11 @@ class DeliveryStatus(Model):
     """When all batches had been delivered."""
 
     @property
+    def in_words(self) -> str:
+        """How many batches were delivered."""
+        return f"{self.delivered:,} of {self.batches:,} batch{'' if self.batches == 1 else 'es'}"
+
+    @property
     def in_progress(self) -> bool:
         """Whether it has begun, and is not done."""
         return self.started_at is not None and self.finished_at is None

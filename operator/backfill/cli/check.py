@@ -26,9 +26,10 @@ from backfill.protocol.survey_result import (
     SurveyedQuery,
 )
 
-Verdict = Literal["Unmodified", "Doubtful", "Refused", "Failed"]
+Verdict = Literal["Unmodified", "Delivered", "Doubtful", "Refused", "Failed"]
 _IN_WORDS: dict[Verdict, tuple[str, str]] = {
     "Unmodified": ("runs unmodified", "run unmodified"),
+    "Delivered": ("runs unmodified with publish.mode: Deliver", "with publish.mode: Deliver"),
     "Doubtful": ("needs a look", "to look at"),
     "Refused": ("is refused", "refused"),
     "Failed": ("could not be checked", "not checked"),
@@ -38,14 +39,19 @@ _STATUS: dict[Verdict, int] = {
     "Failed": FAILED,
     "Refused": BAD_INPUT,
     "Doubtful": WAITS,
+    "Delivered": SUCCEEDED,
     "Unmodified": SUCCEEDED,
 }
 """By verdict, the exit status; the first one of these that a program has counts."""
 
 
+_OF_PROBLEMS: dict[Verdict, str] = {"Failed": "failed ", "Refused": "refused"}
+"""What begins the line of a problem, by the program's verdict."""
+
+
 @dataclass(frozen=True, slots=True)
 class CheckedProblem:
-    """What a backfill refuses."""
+    """What a backfill refuses to do at once."""
 
     message: str
     fix: str = ""
@@ -72,7 +78,7 @@ class Checked:
     """Its streams, in words."""
     queries: Sequence[CheckedQuery] = ()
     problems: Sequence[CheckedProblem] = ()
-    """What is refused."""
+    """What is refused, or has to be delivered."""
     doubts: Sequence[str] = ()
     """What was not seen, and may be refused."""
 
@@ -130,7 +136,8 @@ def _checked(
         return Checked(name, "Failed", problems=[CheckedProblem(redact(str(error)))])
     problems = [_problem(each) for query in found.queries for each in query.problems]
     doubts = [doubt for query in found.queries for doubt in _doubts(query)]
-    verdict: Verdict = "Refused" if problems else "Doubtful" if doubts else "Unmodified"
+    # what a survey finds in a query is what its own code does
+    verdict: Verdict = "Doubtful" if doubts else "Delivered" if problems else "Unmodified"
     return Checked(
         name,
         verdict,
@@ -171,8 +178,8 @@ def _doubts(query: SurveyedQuery) -> Iterator[str]:
         return
     elif query.clients:
         yield (
-            f"{name} may use {', '.join(query.clients)}: in a backfill, what connects"
-            " to other systems is refused, unless spec.allowedEffects has Connections"
+            f"{name} may use {', '.join(query.clients)}: a backfill refuses what connects to other"
+            " systems, unless the query's output has publish.mode: Deliver"
         )
     elif not query.writes:
         yield (
@@ -189,7 +196,7 @@ def _lines(found: Checked) -> Iterator[str]:
         for place in query.writes:
             yield f"  writes   {place}" + (f", query {query.name}" if query.name else "")
     for problem in found.problems:
-        yield f"  {'failed ' if found.verdict == 'Failed' else 'refused'}  {problem.message}"
+        yield f"  {_OF_PROBLEMS.get(found.verdict, 'deliver')}  {problem.message}"
         if problem.fix:
             yield f"           to do: {problem.fix}"
     for doubt in found.doubts:

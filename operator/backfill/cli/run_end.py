@@ -9,7 +9,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
 from backfill.api.quantities import count
 from backfill.api.remedies import remedy
-from backfill.api.status import OutputStatus
+from backfill.api.status import DeliveryStatus, OutputStatus
 from backfill.api.validation import other_side
 from backfill.cli.exit_status import BAD_INPUT, FAILED, SUCCEEDED, WAITS
 from backfill.cli.text import lasted, say, seconds, size
@@ -108,6 +108,8 @@ def _where(output: OutputStatus) -> str:
     if output.is_undone:
         by = f", snapshot {output.undo_snapshot_id}" if output.undo_snapshot_id else ""
         return f"{published} and undone{by}"
+    if output.delivery is not None and output.is_published:
+        return f"{_delivered(output.delivery)}{compared(output)}"
     if output.exported is not None:
         written = f"{count(output.exported.files, 'file')} of {size(output.exported.bytes)}"
         return f"{published}, {written}{compared(output)}"
@@ -118,6 +120,10 @@ def _where(output: OutputStatus) -> str:
         if output.branch
         else "no rows"
     )
+
+
+def _delivered(delivery: DeliveryStatus) -> str:
+    return f"{count(delivery.rows, 'row')} delivered in {delivery.in_words}"
 
 
 def compared(output: OutputStatus) -> str:

@@ -109,6 +109,9 @@ def progress_line(view: View) -> str:
     progress = view.status.progress
     if not view.planned:
         return planning_in_words(view.planning)
+    if delivering := view.status.delivering:
+        known = ((each.name, each.delivery) for each in delivering)
+        return ", ".join(f"{name}: {of.in_words} delivered" for name, of in known if of)
     parts = [
         f"{progress.committed:,} of {count(progress.steps, 'step')}",
         count(progress.rows_read, "row"),
@@ -184,6 +187,10 @@ def _bars(view: View, scale: bool) -> RenderableType:
         finished_style="green",
     )
     grid.add_row("steps", bar, f"{progress.committed:,} of {progress.steps:,} {share}")
+    for output in view.status.delivering:
+        if (delivery := output.delivery) is not None:
+            bar = ProgressBar(max(delivery.batches, 1), delivery.delivered, finished_style="green")
+            grid.add_row(output.name, bar, f"{delivery.in_words} delivered")
     for source in view.status.sources:
         grid.add_row(
             source.name, _lane(view, source), moment(source.watermark) if source.watermark else ""

@@ -140,6 +140,7 @@ def _of_output(output: OutputStatus) -> str:
         + (f", published as snapshot {output.snapshot_id}" if output.snapshot_id else "")
         + (f", undone as snapshot {output.undo_snapshot_id}" if output.undo_snapshot_id else "")
         + (_of_export(output.exported) if output.exported else "")
+        + (f", {output.delivery.in_words} delivered" if output.delivery else "")
         + compared(output)
         + _how_run(output)
     )

@@ -15,7 +15,7 @@ from backfill.api.base import Model
 from backfill.api.decision import BackfillDecision, BackfillDecisionSpec
 from backfill.api.forbidden_changes import ADJUSTABLE_FIELDS, MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
 from backfill.api.manifests.spec_rules import MOST_STEPS
-from backfill.api.output import Output, Publish, PublishMode, Validate
+from backfill.api.output import Delivery, Output, Publish, PublishMode, Validate
 from backfill.api.pods import PodResources, Scaling
 from backfill.api.quantities import DURATION_IN_MILLISECONDS
 from backfill.api.source import KafkaColumns, KafkaValue, SnapshotRef
@@ -433,6 +433,13 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
             " || self.?publish.?mode.orValue('None') != 'Deliver'",
             "validate requires against: Reference with publish mode Deliver, whose table has no"
             " rows of production",
+        ),
+    ),
+    Delivery: (
+        Rule(
+            f"!has(self.batchInterval) || {_some_time('batchInterval')}",
+            "must be greater than zero",
+            "batchInterval",
         ),
     ),
     Publish: (

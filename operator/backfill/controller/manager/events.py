@@ -61,6 +61,7 @@ _TOLD: Final[dict[tuple[ConditionType, Reason], tuple[EventType, str]]] = {
     (ConditionType.VALIDATED, Reason.BELOW_MIN_MATCH): ("Warning", "BelowMinMatch"),
     (ConditionType.VALIDATED, Reason.NOT_COMPARABLE): ("Warning", "NotComparable"),
     (ConditionType.PUBLISHED, Reason.WAITING_FOR_APPROVAL): ("Normal", "WaitingForApproval"),
+    (ConditionType.PUBLISHED, Reason.DELIVERING): ("Normal", "Delivering"),
     (ConditionType.PUBLISHED, Reason.PUBLISHED): ("Normal", "Published"),
     (ConditionType.HANDED_OVER, Reason.PREPARED): ("Normal", "Prepared"),
     (ConditionType.HANDED_OVER, Reason.STARTING): ("Normal", "LiveStarting"),

@@ -24,7 +24,6 @@ from backfill.api.spec import Effect
 from backfill.iceberg.open_tables import Catalogs
 from backfill.outputs.null_columns import Spellings
 from backfill.outputs.staging import Holds, StagedBatch, lost
-from backfill.protocol.driver_settings import SETTINGS_VARIABLE
 from backfill.runtime.batch.span_writing import write
 from backfill.runtime.catalyst import analyzed, columns_with_values, kind_of, nodes_of
 from backfill.runtime.queries.logical_plan import check_static_tables
@@ -50,6 +49,7 @@ from backfill.runtime.switching.late_writes import (
 )
 from backfill.runtime.switching.program_lines import program_line
 from backfill.runtime.switching.stream_matching import (
+    deliver_instead,
     is_left_out,
     last_part,
     match_write,
@@ -58,11 +58,11 @@ from backfill.runtime.switching.stream_matching import (
     without_partitions,
 )
 
-_WRITE = "write the rows with DataFrames to the table of an output; or "
+_WRITE = "or write the rows with DataFrames to the table of an output; "
 _INSTEAD: dict[Effect, str] = {
     "Connections": _WRITE,
     "ForeachPartition": _WRITE,
-    "Jvm": "write or merge the rows with DataFrames or spark.sql into the table of an output; or ",
+    "Jvm": "or write or merge the rows with DataFrames or spark.sql into an output's table; ",
 }
 """What does the same and can be redirected, as far as that can be known."""
 _WAIT = "let the function wait for its threads"
@@ -156,10 +156,9 @@ class BatchInProgress:
         """
         message = f"foreachBatch {what}, which a backfill cannot isolate from production"
         fix = (
-            f"{_INSTEAD.get(effect, '')}skip it in a backfill, where the environment variable"
-            f" {SETTINGS_VARIABLE} is set; or list the query {self._query} in"
-            f" spec.ignoredQueries to leave it out; or add {effect} to spec.allowedEffects to let"
-            " it happen for real, again with each batch"
+            f"{deliver_instead(self.called)}; {_INSTEAD.get(effect, '')}or list the query"
+            f" {self._query} in spec.ignoredQueries to leave it out; or add {effect} to"
+            " spec.allowedEffects to let it happen at once, again with each batch"
         )
         return self.refuse(UnsupportedProgram(Problem("", message, fix)))
 
@@ -735,8 +734,9 @@ def replaces_each_batch(destination: WriteTarget) -> UnsupportedProgram:
             " only have new or changed rows: in the end there would be those of the last one, which"
             " depend on when production started its batches",
             'append (mode("append")), merge by keys, or start the query with'
-            ' outputMode("complete"), whose batches have the whole result; or list'
-            f" {last_part(place)} in spec.ignoredQueries to leave these writes out",
+            ' outputMode("complete"), whose batches have the whole result; or'
+            f" {deliver_instead('the query')}; or list {last_part(place)} in spec.ignoredQueries to"
+            " leave these writes out",
         )
     )
 

@@ -6,8 +6,10 @@ same number and the same rows each time, which is what Spark promises of ``forea
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
+from itertools import groupby
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -157,7 +159,11 @@ class _Deliverer:
             )
         tasks = list(scan_files(table, head.snapshot_id))
         splits = {task.file.file_path: list(splits_of(table, output.name, task)) for task in tasks}
-        batches = by_batch((task.file for task in tasks), result)
+        batches = _together(
+            by_batch((task.file for task in tasks), result),
+            run.tracker.header.step_starts_us,
+            self._wish.batch_interval,
+        )
         return batches, splits, source_table(table, output, None, head.snapshot_id)
 
     def _recorded(self) -> _Progress:
@@ -180,6 +186,25 @@ class _Deliverer:
                 last_batch=progress.last if progress.last >= 0 else None,
             )
         )
+
+
+def _together(
+    batches: Sequence[Batch], step_starts_us: Sequence[int], interval: timedelta | None
+) -> list[Batch]:
+    """The batches of each interval as one, with the number of the last of them; None joins none."""
+    if interval is None:
+        return list(batches)
+    last, length_us = len(step_starts_us) - 1, interval // timedelta(microseconds=1)
+
+    def part(batch: Batch) -> int:
+        # the flush, after the last step, has what that leaves open
+        return (step_starts_us[min(batch.number, last)] - step_starts_us[0]) // length_us
+
+    groups = (list(group) for _, group in groupby(batches, part))
+    return [
+        Batch(group[-1].number, tuple(file for each in group for file in each.files))
+        for group in groups
+    ]
 
 
 @contextmanager

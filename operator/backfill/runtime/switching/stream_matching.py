@@ -485,12 +485,20 @@ def row_writer(target: Target) -> list[Problem]:
         f"{target.row_writer} runs the application's own code for each row, whose effects a"
         " backfill cannot isolate from production"
     )
-    named = target.query_name and f"the query {target.query_name}"
+    named = f"the query {target.query_name}" if target.query_name else "the query, a queryName,"
     fix = (
-        "write the rows with writeStream (toTable, format), or as DataFrames within foreachBatch;"
-        f" or list {named or 'the query, with a queryName,'} in spec.ignoredQueries to leave it out"
+        f"{deliver_instead(named)}; or write the rows with writeStream (toTable, format), or as"
+        f" DataFrames within foreachBatch; or list {named} in spec.ignoredQueries to leave it out"
     )
     return [Problem("", message, fix)]
+
+
+def deliver_instead(query: str) -> str:
+    """How code of a query may have effects outside of Spark."""
+    return (
+        f"add an output with the name of {query} and publish.mode: Deliver, to call its code with"
+        " all rows once they are approved"
+    )
 
 
 def name_of_function(function: object) -> str:

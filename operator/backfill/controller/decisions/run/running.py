@@ -129,6 +129,11 @@ def _remarks(observed: Observed, draft: Draft) -> Iterator[str]:
     )
 
 
+def _at_work(draft: Draft, attempt: Attempt) -> str:
+    does = "delivers rows" if draft.status.delivering else "is reading"
+    return f"attempt {attempt.number} {does}"
+
+
 def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
     record_progress(observed, draft)
     silent = watch_silence(observed, draft, attempt)
@@ -144,7 +149,7 @@ def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
             _RUNNING,
             "True",
             Reason.REPLAYING,
-            "; ".join([f"attempt {attempt.number} is reading", *_remarks(observed, draft)]),
+            "; ".join([_at_work(draft, attempt), *_remarks(observed, draft)]),
         )
     elif report is not None and report.phase == "Starting" and report.message:
         draft.condition(
