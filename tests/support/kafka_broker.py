@@ -40,7 +40,7 @@ def find_jars() -> Jars:
 
 
 @contextmanager
-def kafka_broker(jars: Jars, directory: Path) -> Iterator[str]:
+def kafka_broker(jars: Jars, directory: Path, *, creates_topics: bool = False) -> Iterator[str]:
     """A broker without topics; its address."""
     client, controller = free_port(), free_port()
     settings = broker_settings(
@@ -49,6 +49,8 @@ def kafka_broker(jars: Jars, directory: Path) -> Iterator[str]:
         controller=f"127.0.0.1:{controller}",
         log=str(directory / "log"),
     )
+    if creates_topics:
+        settings = settings.replace("topics.enable=false", "topics.enable=true")
     properties = directory / "server.properties"
     properties.write_text(settings)
     java = ["java", *QUICK.split(), "-Xmx512m", "-cp", f"{jars.broker}/*"]
