@@ -27,7 +27,7 @@ from backfill.api.output import Output, Publish, PublishMode
 from backfill.api.spec import Window
 from backfill.outputs.data_files import DataFileWriter, layout
 from backfill.outputs.result_names import Result
-from backfill.outputs.staging import Holds, StagedBatch, stage_batch
+from backfill.outputs.staging import OF_BATCHES, Holds, StagedBatch, stage_batch
 from backfill.outputs.table_commits import commit
 
 RESULT = Result(
@@ -147,7 +147,7 @@ def stage_as(
     who: str = "backfill",
 ) -> bool:
     """Stages one batch of a query in output mode update or complete."""
-    changes_of = batch_id if holds == "Changes" else None
+    changes_of = batch_id if holds in OF_BATCHES else None
     files = write_files(table, rows_of(rows, who), result, changes_of)
     batch = StagedBatch("query", batch_id, files, table.spec().spec_id, outside, holds=holds)
     return stage_batch(table, result, batch)

@@ -157,12 +157,13 @@ class _Deliverer:
                 f"branch {result.branch} of {output.table} was changed after the result of output"
                 f" {output.name} was approved: delete the Backfill and create it again"
             )
+        interval = self._wish.batch_interval
         tasks = list(scan_files(table, head.snapshot_id))
         splits = {task.file.file_path: list(splits_of(table, output.name, task)) for task in tasks}
-        batches = _together(
+        batches = together(
             by_batch((task.file for task in tasks), result),
             run.tracker.header.step_starts_us,
-            self._wish.batch_interval,
+            None if interval is None else interval // timedelta(microseconds=1),
         )
         return batches, splits, source_table(table, output, None, head.snapshot_id)
 
@@ -188,17 +189,21 @@ class _Deliverer:
         )
 
 
-def _together(
-    batches: Sequence[Batch], step_starts_us: Sequence[int], interval: timedelta | None
+def together(
+    batches: Sequence[Batch], step_starts_us: Sequence[int], interval_us: int | None
 ) -> list[Batch]:
-    """The batches of each interval as one, with the number of the last of them; None joins none."""
-    if interval is None:
+    """The batches of each interval as one, with the number of the last of them; None joins none.
+
+    Args:
+        step_starts_us: when the history of each step begins.
+    """
+    if interval_us is None:
         return list(batches)
-    last, length_us = len(step_starts_us) - 1, interval // timedelta(microseconds=1)
+    last = len(step_starts_us) - 1
 
     def part(batch: Batch) -> int:
         # the flush, after the last step, has what that leaves open
-        return (step_starts_us[min(batch.number, last)] - step_starts_us[0]) // length_us
+        return (step_starts_us[min(batch.number, last)] - step_starts_us[0]) // interval_us
 
     groups = (list(group) for _, group in groupby(batches, part))
     return [
