@@ -42,7 +42,7 @@ def test_batches_with_rows_are_found_in_their_order(lake: Catalog) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hours", "numbers"), [(None, [0, 2, 3, 4]), (1, [0, 2, 3, 4]), (2, [0, 3, 4]), (99, [4])]
+    ("hours", "numbers"), [(None, [0, 2, 3, 4]), (1, [0, 2, 4]), (2, [0, 4]), (99, [4])]
 )
 def test_batches_of_an_interval_are_one(
     lake: Catalog, hours: int | None, numbers: list[int]
