@@ -1,6 +1,7 @@
 """The promises, checked at each write and each act, and at the end."""
 
 import json
+from collections import defaultdict
 from functools import lru_cache
 
 from simulated_api_server import SimulatedApiServer, Written
@@ -52,6 +53,9 @@ class Oracles:
         server.listeners.append(self._written)
         spark.on_commit = self._committing
         lake.on_publish.append(self._published)
+        spark.on_deliver = self._delivering
+        self._calls: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        """By Backfill and output, the steps that the application's own sink has got."""
         lake.on_discard.append(self._discarded)
 
     def _written(self, written: Written) -> None:
@@ -156,6 +160,27 @@ class Oracles:
             if self.seen.get(result, {}).get(name) != branch.head:
                 raise Violation(f"{name} was approved for something else")
 
+    def _delivering(self, driver: SimulatedDriver, name: str, step: int) -> None:
+        """Called right before the application's own sink gets the rows of a step."""
+        raw, uid = self._server.get(BACKFILL, driver.settings.backfill), driver.settings.uid
+        calls = self._calls[uid, name]
+        if step not in (len(set(calls)), *calls[-1:]):
+            raise Violation(f"step {step} of {name} is delivered after {calls}")
+        calls.append(step)
+        if raw is None or raw["metadata"]["uid"] != uid:
+            return  # the driver is being killed
+        result, snapshot = status_of(raw).result or "", driver.settings.deliver[name]
+        backfill = read_json(Backfill, raw)
+        output = next(each for each in backfill.status.outputs if each.name == name)
+        spec = next(each for each in backfill.spec.outputs if each.name == name)
+        if output.staged_snapshot_id != snapshot:
+            raise Violation(f"what is delivered of {name} is not what was counted")
+        if needed_approval(spec, output):
+            if not self._is_decided(result, Verdict.APPROVE):
+                raise Violation(f"{name} is delivered without approval")
+            if self.seen.get(result, {}).get(name) != snapshot:
+                raise Violation(f"{name} was approved for something else")
+
     def _is_decided(self, result: str, verdict: Verdict) -> bool:
         decisions = [read_json(BackfillDecision, each).spec for each in self._server.all(DECISION)]
         return any((each.result, each.decision) == (result, verdict) for each in decisions)
@@ -170,6 +195,8 @@ class Oracles:
         for output in status.outputs:
             found = self._lake.tables[output.table].published_steps(uid)
             undone = status.undo is not None
+            if output.delivery is not None:
+                found = sorted(set(self._calls[uid, output.name]))
             if output.is_published and not undone and found != list(range(self._lake.header.steps)):
                 raise Violation(f"{output.table} has steps {found}, not each of them once")
             if not output.is_published:

@@ -103,6 +103,9 @@ class SimulatedLake:
         self.tables: defaultdict[str, Table] = defaultdict(Table)
         self.checkpoints: dict[str, dict[str, int]] = {}
         """Offset of each query by the URI of the checkpoints."""
+        self.delivered: dict[str, dict[str, int]] = {}
+        """By the URI of the checkpoints and the output, how many batches are recorded as delivered.
+        """
         self.plans: dict[str, str] = {}
         """Uid of the Backfill whose plan a workspace holds."""
         self.excused_until = 0.0
@@ -142,6 +145,16 @@ class SimulatedLake:
             raise Violation(f"step {step} was staged after {found.steps}: a step is lost")
         found.steps.append(step)
         found.head = self.next_snapshot()
+
+    def check_unchanged(self, table: str, branch: str, uid: str, snapshot: int) -> None:
+        """Whether a branch still has what was approved, as the driver looks before it delivers.
+
+        Raises:
+            ResultLost: it has not.
+        """
+        found = self.tables[table].branches.get(branch)
+        if found is None or found.uid != uid or found.head != snapshot:
+            raise ResultLost(f"the branch of {table} was changed")
 
     def left_behind(self, uid: str) -> list[str]:
         """What there still is of a Backfill, apart from what it has published."""
@@ -215,7 +228,15 @@ class SimulatedLake:
         if staged.output.publish.mode is PublishMode.REPLACE:
             losses = WindowLosses(production_rows=rows, result_rows=rows)
         name = result_branch(staged.namespace, staged.name)
-        return Totals(name if branch else None, rows, 0, branch.head if branch else None, losses)
+        delivers = staged.output.publish.mode is PublishMode.DELIVER
+        return Totals(
+            name if branch else None,
+            rows,
+            0,
+            branch.head if branch else None,
+            losses,
+            batches=len(branch.steps) if branch and delivers else None,
+        )
 
     def _check(self, staged: StagedOutput) -> Branch:
         branch, table = self._branch(staged), self.tables[staged.output.table]
@@ -271,6 +292,7 @@ class SimulatedLake:
                 del self.plans[job.workspace.uri]
             for uri in [uri for uri in self.checkpoints if uri.endswith(f"/{job.uid}")]:
                 del self.checkpoints[uri]
+                self.delivered.pop(uri, None)
 
 
 def plan_header(steps: int) -> PlanHeader:

@@ -144,7 +144,14 @@ class SimulatedOperator:
         self._queue = _Queue(world, f"{name}/work", lambda: self._guarded(self._take))
         working = cluster("work")
         places = PodPlaces(self._caches.pods, 4, self._caches.backfills, self._caches.namespaces)
-        pods = JobPods(working, self._caches.pods, self._caches.reports, places, JobImage("jobs:1"))
+        pods = JobPods(
+            working,
+            self._caches.pods,
+            self._caches.reports,
+            places,
+            JobImage("jobs:1"),
+            leads=lambda: self.leads,
+        )
         metrics: Any = _NoMetrics()
         cases = Cases(
             working,

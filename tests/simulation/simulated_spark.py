@@ -27,6 +27,7 @@ from backfill.kube.resources import (
 from backfill.protocol.branches import result_branch
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE
 from backfill.protocol.split_assignment import (
+    OutputDelivery,
     QueryProgress,
     SourceProgress,
     SplitAssignmentSpec,
@@ -52,6 +53,8 @@ class Settings:
     checkpoints: str
     outputs: dict[str, str]
     """Table by the output's name."""
+    deliver: dict[str, int]
+    """By output whose rows are delivered, the snapshot that was approved."""
 
     @classmethod
     def of(cls, pod: Manifest) -> "Settings":
@@ -69,6 +72,7 @@ class Settings:
             given["planId"],
             given["checkpoints"],
             {each["name"]: each["table"] for each in given["outputs"]},
+            given.get("deliver", {}),
         )
 
 
@@ -85,6 +89,8 @@ class SimulatedDriver:
     """Called with the exit status and the reason."""
     on_commit: Callable[["SimulatedDriver"], None]
     """Called before it commits a step."""
+    on_deliver: Callable[["SimulatedDriver", str, int], None]
+    """Called with an output and a step whose rows the application's own sink gets."""
     alive: bool = True
     assignment: SplitAssignmentSpec | None = None
     stopping: bool = False
@@ -175,7 +181,9 @@ class SimulatedDriver:
             return
         try:
             dies = fate == "dies after it has staged a step"
-            survives = fate.startswith("loses") or self._read(crash=dies)
+            survives = fate.startswith("loses") or (
+                self._read(crash=dies) and self._give(crash=dies)
+            )
         except ResultLost as error:
             self.report("Failed", reason="ResultLost", message=str(error))
             survives = False
@@ -246,6 +254,31 @@ class SimulatedDriver:
                 offsets[output] = steps + 1
         return True
 
+    def _give(self, *, crash: bool) -> bool:
+        """Gives the next batch of each output to the application's own sink, once everything is
+        committed; returns False if the process dies before it has recorded that.
+        """
+        steps, delivered = self.lake.header.steps, self._delivered
+        if self.stopping or any(at <= steps for at in self._offsets.values()):
+            return True
+        for output, snapshot in self.settings.deliver.items():
+            branch = result_branch(self.settings.namespace, self.settings.backfill)
+            table, at = self.settings.outputs[output], delivered[output]
+            self.lake.check_unchanged(table, branch, self.settings.uid, snapshot)
+            if at < steps:
+                self.on_deliver(self, output, at)
+                if crash:
+                    return False
+                delivered[output] = at + 1
+        return True
+
+    @property
+    def _delivered(self) -> dict[str, int]:
+        made = self.lake.delivered.setdefault(self.settings.checkpoints, {})
+        for output in self.settings.deliver:
+            made.setdefault(output, 0)
+        return made
+
     def _check_alignment(self, step: int) -> None:
         header = self.lake.header
         slowest = min(*self._offsets.values(), header.steps - 1)
@@ -256,8 +289,11 @@ class SimulatedDriver:
     def _ended(self) -> bool:
         """Whether the driver has ended by itself, in good order."""
         offsets, steps = self._offsets, self.lake.header.steps
+        left = any(self._delivered[output] < steps for output in self.settings.deliver)
         if all(at == steps + 1 for at in offsets.values()):
-            self.report("Finished", forced=True)
+            if left and not self.stopping:
+                return False
+            self.report("Stopped" if left else "Finished", forced=True)
         elif self.stopping and all(at >= min(self._released, steps) for at in offsets.values()):
             self.report("Stopped", forced=True)
         else:
@@ -304,6 +340,16 @@ class SimulatedDriver:
             processing_seconds=self.world.seconds,
             reason=reason,
             message=message,
+            deliveries=tuple(
+                OutputDelivery(
+                    output=output,
+                    batches=self.lake.header.steps,
+                    delivered=self._delivered[output],
+                    rows=ROWS * self._delivered[output],
+                )
+                for output in self.settings.deliver
+                if not repeated
+            ),
         )
         news = (
             self.reported is None
@@ -349,6 +395,8 @@ class SimulatedSparkCluster:
         """Processes by the uid of their pod."""
         self.on_commit: Callable[[SimulatedDriver], None] = lambda driver: None
         """Called with a driver before it commits a step."""
+        self.on_deliver: Callable[[SimulatedDriver, str, int], None] = lambda *_: None
+        """Called with a driver that delivers a step of an output."""
         self._lost: set[str] = set()
         """Pods whose node does not respond."""
         server.ends_pod = self._ends_pod
@@ -467,6 +515,7 @@ class SimulatedSparkCluster:
             self._driver_chance,
             lambda status, reason: self._ended(name, uid, status, reason),
             self.on_commit,
+            self.on_deliver,
         )
         self._processes[uid] = driver
         driver.start()

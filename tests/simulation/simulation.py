@@ -80,7 +80,9 @@ class _Simulation:
         self.manual = bool(choices.number("approval Manual", 2, 0.4))
         spec = backfill_spec(
             outputs=1 + choices.number("second output", 2, 0.3),
-            mode=("Append", "Replace")[choices.number("mode Replace", 2, 0.4)],
+            mode="Deliver"
+            if choices.number("mode Deliver", 2, 0.2)
+            else ("Append", "Replace")[choices.number("mode Replace", 2, 0.4)],
             manual=self.manual,
             protect=bool(choices.number("protected snapshots", 2, 0.4)),
             backoff=("10s", "9m")[choices.number("backoff of 9 minutes", 2, 0.3)],

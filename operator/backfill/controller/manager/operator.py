@@ -81,6 +81,7 @@ class Operator:
                 places,
                 JobImage(settings.job_image, settings.job_image_pull_policy),
                 on_used=self.metrics.used,
+                leads=lambda: self._elector.leads,
             ),
             self._queue.mark,
             self.recorder.status_written,

@@ -105,6 +105,8 @@ class JobPods:
     """Seconds that a pod may take to start."""
     on_used: Callable[[JobUsage], None] = lambda usage: None
     """Called for each job that has ended."""
+    leads: Callable[[], bool] = lambda: True
+    """Whether this process may still act."""
 
     def runner(
         self, find: Callable[[], Backfill | None], again: Callable[[float], None]
@@ -303,6 +305,8 @@ class PodJobs:
                 self._cluster.create(
                     CONFIG_MAP, job_config_map(backfill, run.job), manager=CONTROLLER_MANAGER
                 )
+            if not self._shared.leads():  # the Backfill may have been deleted since
+                raise ConflictError("this process no longer leads")
             self._create(POD, self._shared.pods, manifest)
         except Denied as error:
             self._remove_all(pod)  # admission may have changed its mind since the dry run
