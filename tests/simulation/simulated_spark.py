@@ -346,6 +346,7 @@ class SimulatedDriver:
                     batches=self.lake.header.steps,
                     delivered=self._delivered[output],
                     rows=ROWS * self._delivered[output],
+                    done=self._delivered[output] == self.lake.header.steps,
                 )
                 for output in self.settings.deliver
                 if not repeated

@@ -303,6 +303,11 @@ class OutputStatus(Model):
         return delivered or self.snapshot_id is not None or self.exported is not None
 
     @property
+    def rows_published(self) -> int:
+        """Number of rows that were published."""
+        return self.rows if self.delivery is None else self.delivery.rows
+
+    @property
     def without_progress(self) -> "OutputStatus":
         """The same without how far a delivery is, which may change often."""
         if self.delivery is None:
@@ -321,7 +326,7 @@ class OutputStatus(Model):
     def destination(self) -> str:
         """What the result was published to."""
         if self.delivery is not None:
-            return "the application's own sink"
+            return f"the application's own sink ({self.name})"
         return self.exported.location if self.exported is not None else self.table
 
 

@@ -5,6 +5,8 @@ This is the only place that uses PyIceberg's writer of data files, which is not 
 interface.
 """
 
+from itertools import count
+
 import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
@@ -19,6 +21,8 @@ from backfill.outputs.stored_files import remove_file
 _FLUSH_BYTES = 128 * 1024 * 1024
 """Uncompressed bytes of rows that are kept in memory before they are written to files."""
 
+_MOST_FILES = 1_000_000
+"""More than one task writes."""
 _ROWS_LOOKED_AT = 10_000
 
 
@@ -51,15 +55,24 @@ def layout(metadata: TableMetadata, schema_id: int, spec_id: int, directory: str
     return metadata.model_copy(update={**history, "current_snapshot_id": None, **written_with})
 
 
+def number_of(file: DataFile) -> int:
+    """The number in the name of a file that a writer has made."""
+    name = file.file_path.rpartition("/")[2]
+    return int(name.split("-")[1])
+
+
 class DataFileWriter:
     """Collects rows that have the table's columns and types,
     and writes them to files with unique names.
     """
 
-    def __init__(self, table: TableMetadata, io: FileIO):
-        """``table`` is a :func:`layout`."""
+    def __init__(self, table: TableMetadata, io: FileIO, *, task: int = 0):
+        """``table`` is a :func:`layout`. Numbers in the names of files put them in the order of
+        their tasks, and of the rows of each task.
+        """
         self._table = table
         self._io = io
+        self._numbers = count(task * _MOST_FILES)
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
         self._files: list[DataFile] = []
@@ -88,7 +101,8 @@ class DataFileWriter:
             keep_null_lists()
             rows = pa.Table.from_batches(self._pending)
             try:
-                self._files.extend(_dataframe_to_data_files(self._table, rows, self._io))
+                made = _dataframe_to_data_files(self._table, rows, self._io, counter=self._numbers)
+                self._files.extend(made)
             except OverflowError as error:  # in the statistics of a file, or in its partition
                 raise BackfillError(
                     f"column {', '.join(_beyond_calendar(rows)) or 'unknown'} of the result has a"

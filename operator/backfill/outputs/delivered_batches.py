@@ -17,6 +17,7 @@ from backfill.api.errors import BackfillError, BadInput, Problem, first_line
 from backfill.api.output import Output, PublishMode
 from backfill.iceberg.catalogs import open_catalog
 from backfill.iceberg.open_tables import Catalogs
+from backfill.outputs.data_files import number_of
 from backfill.outputs.result_names import Result
 from backfill.outputs.staging import staged_files
 
@@ -54,10 +55,7 @@ def by_batch(files: Iterable[DataFile], result: Result) -> list[Batch]:
         number = result.batch_of(file.file_path)
         if number is not None and file.record_count:
             found[number].append(file)
-    return [
-        Batch(number, tuple(sorted(found[number], key=lambda file: file.file_path)))
-        for number in sorted(found)
-    ]
+    return [Batch(number, tuple(sorted(found[number], key=number_of))) for number in sorted(found)]
 
 
 def make_table(output: Output, result: Result, columns: pa.Schema) -> None:
@@ -82,7 +80,8 @@ def make_table(output: Output, result: Result, columns: pa.Schema) -> None:
                 "spec.outputs",
                 f"table {output.table}, which would hold the rows of output {output.name} until"
                 f" they are delivered, cannot be created: {first_line(error)}",
-                "create it with the columns of the query, or allow the application to create it",
+                "create it with the columns of the query, or allow the application to create it;"
+                " cast or drop columns of types that Iceberg does not have",
             )
         ) from error
 

@@ -164,6 +164,8 @@ class OutputDelivery(Model):
     """Number of rows in delivered batches."""
     last_batch: Count | None = None
     """Number of the last batch that was delivered or skipped."""
+    done: bool = False
+    """Whether all of them were."""
 
 
 class SplitAssignmentStatus(Model):

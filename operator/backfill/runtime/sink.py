@@ -20,6 +20,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
@@ -263,7 +264,12 @@ class SinkWriter:
 
     def write(self, iterator: Iterator[Any]) -> WrittenFiles:
         """Writes the rows of one task."""
-        files = DataFileWriter(self._layout, _open(self._settings.output.table).io)
+        task = TaskContext.get()
+        files = DataFileWriter(
+            self._layout,
+            _open(self._settings.output.table).io,
+            task=0 if task is None else task.partitionId(),
+        )
         exempt_from_collection("sink")
         outside = left_open = rows = timeless = 0
         try:

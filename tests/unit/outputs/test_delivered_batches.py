@@ -14,7 +14,7 @@ from backfill.outputs.delivered_batches import (
     make_table,
 )
 from backfill.outputs.staging import read_staged
-from backfill.runtime.switching.deliver_outputs import together
+from backfill.runtime.switching.deliver_outputs import calls
 from staged import HOUR_US, RESULT, stage_as
 from staged import make_table as make_output
 
@@ -52,9 +52,7 @@ def test_batches_of_an_interval_are_one(
         stage_as(table, "Batches", number, [] if number == 1 else [(number, 0)])
     output = delivered(".".join(("lake", *table.name()[-2:])))
     starts = [hour * HOUR_US for hour in range(4)]
-    joined = together(
-        batches_of(output, RESULT), starts, None if hours is None else hours * HOUR_US
-    )
+    joined = calls(batches_of(output, RESULT), starts, None if hours is None else hours * HOUR_US)
     assert [each.number for each in joined] == numbers
     assert sum(each.rows for each in joined) == 4
 

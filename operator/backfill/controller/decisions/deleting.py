@@ -108,7 +108,9 @@ def _discard(observed: Observed, draft: Draft) -> Next:
     if state.phase == "Done":
         return Next(actions=(RemoveResource(),), at_rest=True)
     # what kept it from being planned keeps it from being cleaned up
-    hopeless = _never_planned(observed.backfill) or isinstance(state.error, NowhereToRun)
+    planned = draft.find(ConditionType.PLANNED)
+    kept = planned is None or planned.reason != Reason.PLANNING
+    hopeless = (kept and _never_planned(observed.backfill)) or isinstance(state.error, NowhereToRun)
     if observed.policy.abandons_removals and hopeless:
         return _let_go(observed, draft, f" ({state.error})")
     draft.condition(_SUCCEEDED, "False", Reason.REMOVAL_FAILED, _failure(observed, state.error))

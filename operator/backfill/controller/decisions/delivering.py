@@ -60,7 +60,7 @@ def with_deliveries(
             "delivered": new.delivered,
             "rows": new.rows,
             "last_batch": new.last_batch,
-            "finished_at": now if new.delivered >= new.batches else None,
+            "finished_at": now if new.done else None,
         }
         return output.model_copy(update={"delivery": old.model_copy(update=fields)})
 

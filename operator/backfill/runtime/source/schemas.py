@@ -112,6 +112,20 @@ def _moment(kind: spark.DataType) -> spark.DataType:
     return kind
 
 
+def as_nullable(kind: spark.DataType) -> spark.DataType:
+    """A type all of whose parts may be null."""
+    match kind:
+        case spark.StructType():
+            return spark.StructType(
+                [spark.StructField(field.name, as_nullable(field.dataType)) for field in kind]
+            )
+        case spark.ArrayType():
+            return spark.ArrayType(as_nullable(kind.elementType))
+        case spark.MapType():
+            return spark.MapType(as_nullable(kind.keyType), as_nullable(kind.valueType))
+    return kind
+
+
 def _fields(
     fields: tuple[NestedField, ...], parent: str, table: str, problems: list[Problem]
 ) -> list[spark.StructField]:

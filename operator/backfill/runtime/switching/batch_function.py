@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 
 from backfill.api.errors import BadInput, Problem, ResultLost, RunFailed, UnsupportedProgram
-from backfill.api.output import Output
+from backfill.api.output import Output, PublishMode
 from backfill.api.spec import Effect
 from backfill.iceberg.open_tables import Catalogs
 from backfill.outputs.null_columns import Spellings
@@ -412,6 +412,8 @@ class BatchFunction:
         self._reported = {before.output for before in run.tracker.before if before.name == query}
         self._catalogs = Catalogs()
         for output in run.settings.outputs:
+            if output.publish.mode is PublishMode.DELIVER:
+                continue
             branch = self._open(output)
             named = called == output.name and not run.writers.get(output.name)
             if named or branch.last_batch is not None:

@@ -8,16 +8,21 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby
 from typing import Any
 
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
 
 from backfill.api.base import Model
-from backfill.api.errors import ResultLost, RunFailed
+from backfill.api.errors import Problem, ResultLost, RunFailed, UnsupportedProgram, first_line
 from backfill.api.output import Delivery, Output
 from backfill.iceberg.open_tables import Catalogs
 from backfill.iceberg.table_scan import scan_files
@@ -32,12 +37,17 @@ from backfill.runtime.batch.table_files import source_table, splits_of
 from backfill.runtime.catalyst import active, quoted
 from backfill.runtime.queries.failure_causes import cause_of, lines_of_program
 from backfill.runtime.queries.run_state import ProductionSink, Run
-from backfill.runtime.source.source_frame import source_schema
+from backfill.runtime.source.schemas import as_nullable, spark_schema
+from backfill.runtime.spark_versions import to_arrow_schema
 from backfill.runtime.switching.batch_function import DeliveredBatch, running
+from backfill.runtime.switching.late_writes import PATIENCE_SECONDS
+from backfill.runtime.switching.stream_matching import Target
 
 _CHECKPOINT = "checkpointlocation"
 _BATCH_ID = "streaming.sql.batchId"
 """The local property by which an object given to ``foreach`` learns the number of its batch."""
+_TASK_BYTES = 8 * 2**20
+"""Bytes of small files that a task reads, of batches that are delivered at once."""
 _log = logging.getLogger(__name__)
 
 
@@ -45,11 +55,28 @@ class _Progress(Model):
     """How far the rows of an output are delivered, as it survives the driver."""
 
     batches: int = 0
-    """Number of batches that were delivered or skipped."""
+    """Number of staged batches that were delivered or skipped."""
     rows: int = 0
     """Number of rows of those that were delivered."""
     last: int = -1
     """Number of the last of these batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Staged batches that are delivered at once."""
+
+    batches: tuple[Batch, ...]
+
+    @property
+    def number(self) -> int:
+        """The number that the application's code is given."""
+        return self.batches[-1].number
+
+    @property
+    def rows(self) -> int:
+        """How many rows they have."""
+        return sum(batch.rows for batch in self.batches)
 
 
 def deliver_outputs(run: Run) -> bool:
@@ -74,31 +101,42 @@ class _Deliverer:
         self._sink: ProductionSink = run.sinks[output.name]
         self._place = run.settings.checkpoint_workspace.child("delivered")
         self._wish = output.publish.deliver or Delivery()
-        self._batches, self._splits, self._table = self._staged()
+        self._patience_seconds = PATIENCE_SECONDS
+        self._batches, self._splits, self._table, self._schema = self._staged()
 
     def deliver(self) -> bool:
         """Returns False if it was stopped before the end."""
-        run, progress = self._run, self._recorded()
+        run, progress, interval = self._run, self._recorded(), self._wish.batch_interval
         self._report(progress)
-        skipped = {each.batch for each in self._wish.skip}
+        left = [batch for batch in self._batches if batch.number > progress.last]
+        skipped = self._skipped()
         began, delivered = time.monotonic(), 0
-        for batch in self._batches:
-            if batch.number <= progress.last:
-                continue
+        for call in calls(
+            left,
+            run.tracker.header.step_starts_us,
+            None if interval is None else interval // timedelta(microseconds=1),
+        ):
             if run.stopping.is_set() or self._waits(began, delivered):
                 return False
-            skip = batch.number in skipped
-            if not skip:
-                self._give(batch)
-                delivered += batch.rows
+            wanted = Call(tuple(each for each in call.batches if each.number not in skipped))
+            if wanted.batches:
+                self._give(wanted, call.number)
+                delivered += wanted.rows
             progress = _Progress(
-                batches=progress.batches + 1,
-                rows=progress.rows + (0 if skip else batch.rows),
-                last=batch.number,
+                batches=progress.batches + len(call.batches),
+                rows=progress.rows + wanted.rows,
+                last=call.number,
             )
             self._place.write(self._file, progress.model_dump_json(by_alias=True).encode())
             self._report(progress)
+        self._report(progress, done=True)
         return True
+
+    def _skipped(self) -> set[int]:
+        numbers, known = {each.batch for each in self._wish.skip}, self._batches
+        for unknown in sorted(numbers - {batch.number for batch in known}):
+            _log.warning("output %s has no batch %s to skip", self._output.name, unknown)
+        return numbers
 
     def _waits(self, began: float, delivered: int) -> bool:
         """Waits until the limit of rows permits the next batch. Returns whether the run was asked
@@ -110,38 +148,40 @@ class _Deliverer:
         due = began + delivered / limit - time.monotonic()
         return due > 0 and self._run.stopping.wait(due)
 
-    def _give(self, batch: Batch) -> None:
+    def _give(self, call: Call, number: int) -> None:
+        """Gives rows to the application's code, and waits for what that does in threads."""
         sink, session = self._sink, self._sink.frame.sparkSession
-        frame = self._frame(batch)
+        frame = self._frame(call)
+        batch = DeliveredBatch(frame, sink.called)
         try:
             with (
-                running(DeliveredBatch(frame, sink.called)),
+                running(batch),
                 active(session),
-                _numbered(frame, batch.number),
+                _numbered(frame, number),
                 _as_in_production(),
             ):
-                sink.call(frame, batch.number)
-        except Exception as error:
+                sink.call(frame, number)
+                if not batch.parts.close(self._patience_seconds, self._run.over):
+                    self._patience_seconds /= 2
+        except BaseException as error:  # also of a function that ends the process
             lines = "\n".join(lines_of_program(error))
             raise RunFailed(
-                f"{sink.called} failed for batch {batch.number} of output {self._output.name}:"
+                f"{sink.called} failed for batch {number} of output {self._output.name}:"
                 f" {type(error).__name__}: {cause_of(error)}\n{lines}".rstrip()
             ) from error
 
-    def _frame(self, batch: Batch) -> DataFrame:
-        """The rows of a batch, with the columns of the query. Each file is a task, so that the
-        number of a partition always means the same rows.
-        """
-        session, schema = self._sink.frame.sparkSession, self._sink.frame.schema
-        tasks = [tuple(self._splits[file.file_path]) for file in batch.files]
-        columns = source_schema(self._table, with_record=False)
-        rows = arrow_frame(session, self._table, tasks, columns)
-        return rows.select(
-            [F.col(quoted(each.name)).cast(each.dataType).alias(each.name) for each in schema]
-        )
+    def _frame(self, call: Call) -> DataFrame:
+        """The rows of batches, with the columns of the query."""
+        files = [file for batch in call.batches for file in batch.files]
+        tasks = [
+            tuple(split for file in group for split in self._splits[file.file_path])
+            for group in _packed(files, alone=len(call.batches) == 1)
+        ]
+        rows = arrow_frame(self._sink.frame.sparkSession, self._table, tasks, self._schema)
+        return _restored(rows, self._sink.frame.schema)
 
-    def _staged(self) -> tuple[list[Batch], dict[str, list[Split]], SourceTable]:
-        """The batches, the splits of each file, and the table.
+    def _staged(self) -> tuple[list[Batch], dict[str, list[Split]], SourceTable, StructType]:
+        """The batches, the splits of each file, and the table with its columns.
 
         Raises:
             ResultLost: they are not what was approved.
@@ -157,15 +197,11 @@ class _Deliverer:
                 f"branch {result.branch} of {output.table} was changed after the result of output"
                 f" {output.name} was approved: delete the Backfill and create it again"
             )
-        interval = self._wish.batch_interval
         tasks = list(scan_files(table, head.snapshot_id))
         splits = {task.file.file_path: list(splits_of(table, output.name, task)) for task in tasks}
-        batches = together(
-            by_batch((task.file for task in tasks), result),
-            run.tracker.header.step_starts_us,
-            None if interval is None else interval // timedelta(microseconds=1),
-        )
-        return batches, splits, source_table(table, output, None, head.snapshot_id)
+        found = source_table(table, output, None, head.snapshot_id)
+        batches = by_batch((task.file for task in tasks), result)
+        return batches, splits, found, spark_schema(table.schema(), output.table)
 
     def _recorded(self) -> _Progress:
         try:
@@ -177,7 +213,7 @@ class _Deliverer:
     def _file(self) -> str:
         return f"{self._output.name}.json"
 
-    def _report(self, progress: _Progress) -> None:
+    def _report(self, progress: _Progress, *, done: bool = False) -> None:
         self._run.delivered(
             OutputDelivery(
                 output=self._output.name,
@@ -185,31 +221,81 @@ class _Deliverer:
                 delivered=progress.batches,
                 rows=progress.rows,
                 last_batch=progress.last if progress.last >= 0 else None,
+                done=done,
             )
         )
 
 
-def together(
+def calls(
     batches: Sequence[Batch], step_starts_us: Sequence[int], interval_us: int | None
-) -> list[Batch]:
-    """The batches of each interval as one, with the number of the last of them; None joins none.
+) -> list[Call]:
+    """The batches that are delivered at once: those of each interval; None joins none.
 
     Args:
         step_starts_us: when the history of each step begins.
     """
     if interval_us is None:
-        return list(batches)
+        return [Call((batch,)) for batch in batches]
     last = len(step_starts_us) - 1
 
     def part(batch: Batch) -> int:
         # the flush, after the last step, has what that leaves open
         return (step_starts_us[min(batch.number, last)] - step_starts_us[0]) // interval_us
 
-    groups = (list(group) for _, group in groupby(batches, part))
-    return [
-        Batch(group[-1].number, tuple(file for each in group for file in each.files))
-        for group in groups
-    ]
+    return [Call(tuple(group)) for _, group in groupby(batches, part)]
+
+
+def _packed(files: Sequence[DataFile], *, alone: bool) -> list[list[DataFile]]:
+    """The files of each task, in their order. Each file of a single batch is a task, as it was when
+    it was written, so that the number of a partition always means the same rows.
+    """
+    if alone:
+        return [[file] for file in files]
+    tasks: list[list[DataFile]] = []
+    size = _TASK_BYTES
+    for file in files:
+        if size + file.file_size_in_bytes > _TASK_BYTES:
+            tasks.append([])
+            size = 0
+        tasks[-1].append(file)
+        size += file.file_size_in_bytes
+    return tasks
+
+
+def _restored(rows: DataFrame, schema: StructType) -> DataFrame:
+    """Rows of the table with the columns of the query."""
+    return rows.select(
+        [
+            F.col(quoted(each.name)).cast(as_nullable(each.dataType)).alias(each.name)
+            for each in schema
+        ]
+    )
+
+
+def columns_of_table(frame: DataFrame) -> pa.Schema:
+    """The columns of a table for the rows of a DataFrame. None of them is required."""
+    schema = as_nullable(frame.schema)
+    assert isinstance(schema, StructType)
+    return to_arrow_schema(schema)
+
+
+def check_restored(frame: DataFrame, output: Output) -> None:
+    """Checks that rows of a DataFrame can be had again from the table of an output.
+
+    Raises:
+        UnsupportedProgram: the table does not keep them as they are.
+    """
+    table = Catalogs().load_table(output.table, "spec.outputs")
+    session, kept = frame.sparkSession, spark_schema(table.schema(), output.table)
+    try:
+        _restored(session.createDataFrame([], kept), frame.schema)
+    except PySparkException as error:
+        message = (
+            f"rows of output {output.name} cannot be staged in {output.table} and be had again as"
+            f" they are: {first_line(error)}"
+        )
+        fix = "cast or drop the column before writeStream"
+        raise UnsupportedProgram(Problem("spec.outputs", message, fix)) from error
 
 
 @contextmanager
@@ -239,14 +325,15 @@ def for_each_row(writer: Any, frame: DataFrame, _number: int) -> None:
     frame.rdd.mapPartitionsWithIndex(rows).count()
 
 
-def write_batch(
-    form: str | None,
-    place: str | None,
-    options: Mapping[str, Any],
-    frame: DataFrame,
-    _number: int,
-) -> None:
-    """What the sink of a format does with a batch in output mode append."""
-    writer = frame.write.format(form or "").mode("append")
-    given = {key: value for key, value in options.items() if key.lower() != _CHECKPOINT}
-    writer.options(**given).save(place)
+def write_batch(target: Target, options: Mapping[str, Any], frame: DataFrame, _number: int) -> None:
+    """What a sink of Spark does with a batch."""
+    writer = frame.write.mode("append")
+    if target.format is not None:
+        writer = writer.format(target.format)
+    left_out = {_CHECKPOINT, *(("path", "table") if target.table else ())}
+    given = {key: value for key, value in options.items() if key.lower() not in left_out}
+    writer = writer.options(**given)
+    if target.to_table:
+        writer.saveAsTable(str(target.table))
+    else:
+        writer.save(target.table)

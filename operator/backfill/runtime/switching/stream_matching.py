@@ -359,9 +359,30 @@ def delivered_output(target: Target, outputs: Sequence[Output]) -> Output | None
     """The output for whose rows code of the application is called once they are approved: that of
     the query, if its publish mode is ``Deliver``; None if there is none.
     """
-    found = _named(target, outputs) or (outputs[0] if len(outputs) == 1 else None)
+    by_checkpoint = (output for output in outputs if output.name == target.by_checkpoint)
+    found = next(by_checkpoint, None) or _named(target, outputs)
+    found = found or (outputs[0] if len(outputs) == 1 else None)
     delivers = found is not None and found.publish.mode is PublishMode.DELIVER
     return found if delivers else None
+
+
+def check_sink(target: Target) -> None:
+    """Checks that a sink of Spark can be given batches that a backfill has staged.
+
+    Raises:
+        UnsupportedProgram: it writes files, which readers find by its log, or replaces a table.
+    """
+    if target.writes_files:
+        why = "is a sink of files, whose readers take only what its own log lists"
+        fix = "use another publish.mode, such as Export"
+    elif target.output_mode.lower() == "complete" and target.format != "kafka":
+        why = "replaces what it has written with each batch (output mode complete)"
+        fix = "use another publish.mode, with an output table"
+    else:
+        return
+    raise UnsupportedProgram(
+        Problem("spec.outputs", f"{target}, {why}, so its rows cannot be delivered", fix)
+    )
 
 
 def _named(target: Target, outputs: Sequence[Output]) -> Output | None:

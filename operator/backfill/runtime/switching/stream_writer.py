@@ -2,18 +2,15 @@
 into their branches.
 """
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import StructType
 
 from backfill.api.errors import BadInput, UnsupportedProgram
 from backfill.api.output import Output, PublishMode
@@ -49,9 +46,14 @@ from backfill.runtime.queries.step_gate import StepGate
 from backfill.runtime.queries.tracker import Traits
 from backfill.runtime.session_conf import in_session
 from backfill.runtime.sink import SinkWriter, sink_settings
-from backfill.runtime.spark_versions import properties, to_arrow_schema
+from backfill.runtime.spark_versions import properties
 from backfill.runtime.switching.batch_function import BatchFunction
-from backfill.runtime.switching.deliver_outputs import for_each_row, write_batch
+from backfill.runtime.switching.deliver_outputs import (
+    check_restored,
+    columns_of_table,
+    for_each_row,
+    write_batch,
+)
 from backfill.runtime.switching.field_spellings import field_spellings
 from backfill.runtime.switching.kafka_records import record_rows
 from backfill.runtime.switching.kafka_rows import (
@@ -70,6 +72,7 @@ from backfill.runtime.switching.stream_matching import (
     Target,
     check_function,
     check_shared,
+    check_sink,
     delivered_output,
     match_output,
     name_by_checkpoint,
@@ -324,10 +327,13 @@ class SwitchedWriter(ReplacedWriter):
         run, target = self._run, self._target
         name = name_of_query(target, output)
         check_function(name, (), run.settings.execution)
+        if self._function is None and self._row_writer is None:
+            check_sink(target)
         sources, used = self._inputs()
-        make_table(output, run.settings.result(output.name), _columns(self._df))
-        sink = sink_settings(self._df, run.settings, output, name, field_spellings(run.settings))
         self._share(name, output)
+        make_table(output, run.settings.result(output.name), columns_of_table(self._df))
+        check_restored(self._df, output)
+        sink = sink_settings(self._df, run.settings, output, name, field_spellings(run.settings))
         writer = SinkWriter(sink)
         place = run.settings.outputs.index(output)
         checkpoint = checkpoint_of(identity(name, output.name), run.settings.checkpoint_workspace)
@@ -350,8 +356,9 @@ class SwitchedWriter(ReplacedWriter):
             return ProductionSink(f"the function {target.query_name}", self._function, frame)
         if self._row_writer is not None:
             return ProductionSink("foreach", partial(for_each_row, self._row_writer), frame)
-        call = partial(write_batch, target.format, target.table, self._options)
-        return ProductionSink(f"the sink ({target.format})", call, frame)
+        return ProductionSink(
+            f"the sink ({target.format})", partial(write_batch, target, self._options), frame
+        )
 
     def _share(self, name: str, output: Output) -> None:
         """Records that the query writes an output, which other queries may write, too."""
@@ -582,11 +589,3 @@ class SwitchedWriter(ReplacedWriter):
             return sources_read(self._df)
         except UnsupportedProgram as error:
             raise UnsupportedProgram(self._run.unreplaced or error.problems) from None
-
-
-def _columns(frame: DataFrame) -> pa.Schema:
-    """The columns of a table for the rows of a DataFrame. None of them is required."""
-    text = frame.schema.json().replace('"nullable":false', '"nullable":true')
-    for what in ("containsNull", "valueContainsNull"):
-        text = text.replace(f'"{what}":false', f'"{what}":true')
-    return to_arrow_schema(StructType.fromJson(json.loads(text)))

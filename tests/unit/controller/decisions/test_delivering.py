@@ -125,7 +125,7 @@ def test_tables_are_published_before_anything_is_delivered() -> None:
 
 
 def test_it_is_finished_when_all_batches_are_reported() -> None:
-    found = OutputDelivery(output="counts", batches=3, delivered=3, rows=5, last_batch=9)
+    found = OutputDelivery(output="counts", batches=3, delivered=3, rows=5, last_batch=9, done=True)
     ended = delivering(deliveries=(found,))
     assert ended.status.attempts[-1].outcome == "Succeeded"
     delivery = ended.status.outputs[0].delivery
@@ -142,7 +142,7 @@ def test_it_is_finished_when_all_batches_are_reported() -> None:
     told = find_condition(finished.status.conditions, ConditionType.SUCCEEDED)
     assert told is not None
     assert told.status == "True"
-    assert "published 5 rows to the application's own sink" in told.message
+    assert "published 5 rows to the application's own sink (counts)" in told.message
     resource: Backfill = backfill(finished.status, outputs=outputs())
     assert "which cannot be undone" in undecidable(resource, Verdict.UNDO)
 

@@ -240,7 +240,7 @@ def _say_published(draft: Draft) -> str:
     published = [output for output in draft.status.outputs if output.is_published]
     if published:
         message = ", ".join(
-            f"{count(output.rows, 'row')} to {output.destination}" for output in published
+            f"{count(output.rows_published, 'row')} to {output.destination}" for output in published
         )
         by = draft.status.decision
         message = f"{message}, approved by {by}" if by is not None else message

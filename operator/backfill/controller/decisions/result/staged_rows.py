@@ -75,5 +75,6 @@ def _counted(output: OutputStatus, totals: Totals) -> OutputStatus:
     }
     if totals.batches is not None:
         delivery = output.delivery or DeliveryStatus()
-        fields["delivery"] = delivery.model_copy(update={"batches": totals.batches})
+        if delivery.started_at is None:
+            fields["delivery"] = delivery.model_copy(update={"batches": totals.batches})
     return output.model_copy(update=fields)
