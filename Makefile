@@ -14,7 +14,7 @@ TESTS := tests/end_to_end tests/spark tests/simulation tests/unit
 # What has to hold with every version of Spark: everything else is tested with the newest.
 CORE := tests/spark/test_batch_against_streaming.py tests/spark/test_source.py tests/spark/test_sink.py tests/spark/test_placed_checkpoints.py \
 	tests/spark/test_batch_spark_compatibility.py tests/spark/test_tables_in_sql.py tests/spark/test_icebergs_runtime.py \
-	tests/unit/runtime/test_spark_members.py
+	tests/end_to_end/test_delivered_values.py tests/unit/runtime/test_spark_members.py
 CLASSES := $(VENV)/spark-classes.jsa
 LOCAL_FILES := $(VENV)/local-files.jar
 
