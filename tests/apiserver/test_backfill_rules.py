@@ -75,6 +75,26 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         },
         "publish mode Replace and validate require a window that ends",
     ),
+    "a delivery beside a live application": (
+        {
+            "window.end": "Live",
+            "handOff": {"to": "Live"},
+            "outputs.0.publish": {"mode": "Deliver"},
+        },
+        "publish mode Deliver is not possible with handOff",
+    ),
+    "how to deliver what is not delivered": (
+        {"outputs.0.publish": {"mode": "Append", "deliver": {"maxRowsPerSecond": 9}}},
+        "deliver is not allowed with any mode other than Deliver",
+    ),
+    "a delivery of no history at once": (
+        {"outputs.0.publish": {"mode": "Deliver", "deliver": {"batchInterval": "0s"}}},
+        'batchInterval: Invalid value: "0s": must be greater than zero',
+    ),
+    "a comparison of what is delivered with nothing": (
+        {"outputs.0.publish": {"mode": "Deliver"}, "outputs.0.validate": {"keys": ["id"]}},
+        "validate requires against: Reference with publish mode Deliver",
+    ),
     "a live application in the place of production's": (
         {"window.end": "Live", "handOff": {"to": "Live", "start": "Deploy", "name": "rmi"}},
         "is the SparkApplication of applicationRef; choose another name for the live application",

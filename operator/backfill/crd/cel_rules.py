@@ -233,10 +233,17 @@ _SPEC: Final = (
     ),
     Rule(
         "!has(self.handOff) || !has(self.outputs) || self.outputs.all(o,"
-        " !(o.?publish.?mode.orValue('None') in ['Replace', 'Deliver'])"
+        " o.?publish.?mode.orValue('None') != 'Replace'"
         " && !has(o.validate))",
-        "publish modes Replace and Deliver and validate require a window that ends, but with"
-        " handOff live traffic continues; use another mode, and remove validate",
+        "publish mode Replace and validate require a window that ends, but with handOff live"
+        " traffic continues; use another mode, and remove validate",
+        "outputs",
+    ),
+    Rule(
+        "!has(self.handOff) || !has(self.outputs) || self.outputs.all(o,"
+        " o.?publish.?mode.orValue('None') != 'Deliver')",
+        "publish mode Deliver is not possible with handOff: the live application delivers by"
+        " itself; deliver in a separate Backfill without handOff",
         "outputs",
     ),
     Rule(

@@ -246,6 +246,10 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
             {"outputs__0__publish": {"mode": "Append", "deliver": {"maxRowsPerSecond": 5}}},
             "spec.outputs[0].publish: deliver is not allowed with any mode other than Deliver",
         ),
+        "a delivery of no history at once": (
+            {"outputs__0__publish": {"mode": "Deliver", "deliver": {"batchInterval": "0s"}}},
+            'spec.outputs[0].publish.deliver.batchInterval: "0s" must be greater than zero',
+        ),
         "a comparison with what is not there": (
             {
                 "outputs__0__publish": {"mode": "Deliver"},
