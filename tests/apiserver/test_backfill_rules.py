@@ -89,7 +89,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a delivery of no history at once": (
         {"outputs.0.publish": {"mode": "Deliver", "deliver": {"batchInterval": "0s"}}},
-        'batchInterval: Invalid value: "0s": must be greater than zero',
+        'deliver.batchInterval: Invalid value: "object": must be greater than zero',
     ),
     "a comparison of what is delivered with nothing": (
         {"outputs.0.publish": {"mode": "Deliver"}, "outputs.0.validate": {"keys": ["id"]}},
