@@ -4,8 +4,12 @@ import json
 import socket
 from pathlib import Path
 
+import pyarrow as pa
 from production import Production, ended
 from pyiceberg.catalog import Catalog
+
+from backfill.api.manifests.backfill_manifest import load_manifests
+from local_ports import free_port
 
 READ = """
 from pyspark.sql import SparkSession, functions as F
@@ -193,3 +197,51 @@ def test_what_is_no_program_is_refused_before_anything_runs(lake: Catalog, tmp_p
     end = ended(Production(tmp_path, lake).start("check", "good.py", "missing.py"))
     assert (end.status, end.out) == (2, "")
     assert "PROGRAM: there is no file missing.py" in end.err
+
+
+SENDS = """
+import socket
+
+
+def send(batch, number):
+    with socket.create_connection(("127.0.0.1", PORT)) as connection:
+        for row in batch.collect():
+            connection.sendall(row.user.encode())
+
+
+def count(batch, number):
+    batch.write.mode("append").saveAsTable("lake.raw.clicks_again")
+
+
+clicks.writeStream.foreachBatch(send).start()
+clicks.writeStream.foreachBatch(count).start()
+clicks.writeStream.queryName("each").foreach(print).start()
+spark.streams.awaitAnyTermination()
+"""
+
+
+def test_deliveries_are_proposed_and_explained_without_a_table_for_them(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    times = pa.timestamp("us", "UTC")
+    columns = [("user", pa.string()), ("at", times), ("ingested_at", times)]
+    lake.create_table("raw.clicks", pa.schema(columns))
+    lake.create_table("raw.clicks_again", pa.schema(columns[:2]))
+    production = Production(tmp_path, lake)
+    production.describe("")
+    (tmp_path / "app.py").write_text(READ + SENDS.replace("PORT", str(free_port())))
+    arguments = ("--window", "2024-03-01/2024-03-02", "--output", "proposed.yaml")
+    end = ended(production.start("init", "--application", str(production.file), *arguments))
+    assert end.status == 0, end.err
+    outputs = {
+        each.name: each for each in load_manifests(tmp_path / "proposed.yaml").backfill.spec.outputs
+    }
+    assert {name: (each.table, each.publish.mode) for name, each in outputs.items()} == {
+        "send": ("lake.backfill_staged.send", "Deliver"),
+        "clicks_again": ("lake.raw.clicks_again", "None"),
+        "each": ("lake.backfill_staged.each", "Deliver"),
+    }
+    planned = ended(production.start("plan", "proposed.yaml", "--explain"))
+    assert planned.status == 0, planned.err
+    assert "its rows are delivered one micro-batch at a time" in planned.out
+    assert lake.list_namespaces() == [("raw",)], "nothing is made by a plan"

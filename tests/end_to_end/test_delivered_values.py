@@ -57,6 +57,19 @@ class Lines:
         self.file.close()
 
 
+def counted(place):
+    def store(batch, number):
+        with open(f"DIRECTORY/{place}", "a") as file:
+            print(batch.count(), file=file)
+
+    return lambda batch, number: store(batch, number)
+
+
+for place in ("one", "two"):
+    chosen = clicks.where(f"viewer {'=' if place == 'one' else '<>'} 1")
+    placed = chosen.writeStream.option("checkpointLocation", f"s3a://lake/{place}")
+    placed.foreachBatch(counted(place)).start()
+    chosen.writeStream.foreachBatch(counted(f"{place} again")).start()
 clicks.writeStream.queryName("lines").foreach(Lines()).start()
 values.withColumn("told", F.expr(told)).writeStream.foreachBatch(compare).start()
 ranked = clicks.groupBy("viewer").count().orderBy(F.desc("count"))
@@ -77,6 +90,10 @@ def test_values_and_the_order_of_rows_are_those_that_the_query_gave(
     delivers = {
         "leader": {},
         "lines": {},
+        "foreachBatch-one": {},
+        "foreachBatch-two": {},
+        "foreachBatch": {},
+        "foreachBatch-2": {},
         "compare": {"approval": "Automatic", "deliver": {"batchInterval": "7d"}},
     }
     production.describe(
@@ -106,6 +123,13 @@ def test_values_and_the_order_of_rows_are_those_that_the_query_gave(
     assert not (tmp_path / "leader").exists(), "it is not approved"
     end = ended(production.start("approve", "again", "--state-dir", str(production.state)))
     assert end.status == 0, f"{end.err}\n{production.driver_log()}"
+    ones = sum(row["viewer"] == 1 for row in read.to_pylist())
+    found = {
+        place: sum(map(int, (tmp_path / place).read_text().split()))
+        for place in ("one", "two", "one again", "two again")
+    }
+    others = read.num_rows - ones
+    assert found == {"one": ones, "two": others, "one again": ones, "two again": others}
     most = Counter(row["viewer"] for row in read.to_pylist()).most_common(3)
     assert (tmp_path / "leader").read_text().strip() == str([count for _, count in most])
     lines = [line for file in (tmp_path / "lines").iterdir() for line in file.read_text().split()]

@@ -15,10 +15,8 @@ from backfill.controller.local.driver import LocalBackend
 _POLL_SECONDS = 0.1
 
 
-def ask(
-    module: str, answer: str, application: Application, launch: Launch, *arguments: str
-) -> bytes:
-    """What a module of the runtime answers in a file of the channel, called with arguments.
+def ask(module: str, answer: str, application: Application, launch: Launch) -> bytes:
+    """What a module of the runtime answers in a file of the channel.
 
     The workspace of the launch is on this machine. Nothing is written to tables.
 
@@ -34,7 +32,7 @@ def ask(
             channel,
             application=application,
             overrides=launch.backfill.spec.overrides,
-            command=(sys.executable, "-m", module, *arguments),
+            command=(sys.executable, "-m", module),
         )
         if obstacles := backend.obstacles():
             raise BadInput(obstacles)

@@ -19,9 +19,8 @@ _A_DAY = datetime(2024, 1, 1, tzinfo=UTC)
 _ANY = Window(start=_A_DAY, end=_A_DAY + timedelta(days=1))
 
 
-def survey_of(application: Application, *arguments: str, window: Window = _ANY) -> Survey:
-    """What the program of an application reads and writes. Programs see the window, and the driver
-    gets the arguments.
+def survey_of(application: Application, *, window: Window = _ANY) -> Survey:
+    """What the program of an application reads and writes. Programs see the window.
 
     Raises:
         BadInput: the program does what a backfill cannot redirect, or has no stream or no query.
@@ -41,7 +40,7 @@ def survey_of(application: Application, *arguments: str, window: Window = _ANY) 
     with tempfile.TemporaryDirectory(prefix="backfill-survey-") as directory:
         nowhere = Workspace(directory)
         launch = Launch(1, nothing_known, "none", nowhere, nowhere)
-        found = ask(_MODULE, SURVEY_FILE, application, launch, *arguments)
+        found = ask(_MODULE, SURVEY_FILE, application, launch)
     survey = Survey.model_validate_json(found)
     check_answered(survey.reason, survey.message)
     if not survey.queries or not survey.inputs:

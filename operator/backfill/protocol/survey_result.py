@@ -9,10 +9,6 @@ SURVEY_FILE = "survey.json"
 """File with the survey, in the channel's directory."""
 
 
-CALL_FUNCTIONS = "--call-functions"
-"""Argument by which functions of ``foreachBatch`` are called, as with no rows."""
-
-
 KINDS = {
     "Topic": "topic",
     "Pattern": "topics that match",
@@ -110,8 +106,6 @@ class SurveyedQuery(Model):
     """Its output mode, in lower case."""
     function: str | None = None
     """Name of the function of ``foreachBatch``; null without one."""
-    mentions: tuple[str, ...] = ()
-    """Words in the texts of that function, which may be tables that it writes."""
     by_row: bool = False
     """Whether code of the program writes each row (``foreach``)."""
     columns: tuple[SurveyedColumn, ...] = ()

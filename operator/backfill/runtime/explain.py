@@ -24,7 +24,12 @@ from backfill.runtime.settings import settings_from_environment
 from backfill.runtime.sink import SinkWriter
 from backfill.runtime.switching.install import install
 from backfill.runtime.switching.query_handle import BatchQuery
-from backfill.runtime.switching.stream_writer import Captured, CapturedFunction, SwitchedWriter
+from backfill.runtime.switching.stream_writer import (
+    Captured,
+    CapturedDelivery,
+    CapturedFunction,
+    SwitchedWriter,
+)
 
 _LOOK_SECONDS = 0.1
 
@@ -91,6 +96,23 @@ class ExplainingWriter(SwitchedWriter):
         )
         self._run.tracker.add_function(query.name, dict.fromkeys(query.used, 0), query.traits, ())
         return self._shown(query.name, None)
+
+    def _begin_delivered(self, query: CapturedDelivery) -> StreamingQuery:
+        known, name, output = stream_traits(self._df, query.choice), query.name, query.output.name
+        self._explained.append(
+            ExplainedQuery(
+                query=name,
+                output=output,
+                execution="Streaming",
+                execution_reason=known.reason,
+                look_back_seconds=known.look_back_seconds,
+                look_ahead_seconds=known.look_ahead_seconds,
+                doubtful_times=tuple(self._doubtful_times),
+                reads={source: tuple(sorted(used)) for source, used in sorted(query.used.items())},
+            )
+        )
+        self._run.tracker.add(name, output, dict.fromkeys(query.used, 0), known)
+        return self._shown(name, output)
 
     def _shown(self, name: str, output: str | None) -> StreamingQuery:
         # nothing is read, so that nothing keeps the program from starting the next query

@@ -1,17 +1,16 @@
 """Runs the application's main program until it has started its queries, and says what it reads and
-writes, for ``python -m backfill.runtime.survey``. No query starts, and no plan is needed. With
-``--call-functions``, functions of ``foreachBatch`` are called with an empty batch.
+writes, for ``python -m backfill.runtime.survey``. No query starts, and no plan is needed. Functions
+of ``foreachBatch`` are called with an empty batch, or a row of nulls.
 """
 
 import os
-import sys
 import threading
 from pathlib import Path
 
 from backfill.api.errors import BackfillError
 from backfill.iceberg.table_listing import KnownTables
 from backfill.protocol.atomic_files import replace_file
-from backfill.protocol.survey_result import CALL_FUNCTIONS, SURVEY_FILE, Survey
+from backfill.protocol.survey_result import SURVEY_FILE, Survey
 from backfill.runtime.launch import log_to_stderr, run_application
 from backfill.runtime.queries.run_state import FINISHED, ProgramRun
 from backfill.runtime.settings import settings_from_environment
@@ -38,10 +37,7 @@ def main() -> None:
     run = ProgramRun(
         settings, idle_grace_seconds=_IDLE_GRACE_SECONDS, next_query_seconds=_NEXT_QUERY_SECONDS
     )
-    found, surveyed = (
-        FoundInputs(KnownTables()),
-        Surveyed(calls_functions=CALL_FUNCTIONS in sys.argv),
-    )
+    found, surveyed = FoundInputs(KnownTables()), Surveyed()
     install_with(
         run,
         lambda: None,

@@ -22,8 +22,10 @@ from backfill.protocol.survey_result import (
     Survey,
     SurveyedColumn,
     SurveyedInput,
+    SurveyedProblem,
     SurveyedQuery,
     SurveyedWatermark,
+    SurveyedWrite,
 )
 
 SECOND = 1_000_000
@@ -407,7 +409,10 @@ def test_queries_that_are_no_outputs_are_ignored_by_name_or_asked_about() -> Non
     backfill, words = written(proposed(TABLES, hourly(), alerts, rows))
     assert backfill.spec.ignored_queries == ("alerts",)
     assert "It sends records to the Kafka topic alerts, and no table has that name" in words
-    assert "TODO: It writes each row with its own code (foreach)" in words
+    (_, delivered) = backfill.spec.outputs
+    assert (delivered.name, delivered.table) == ("rows", "lake.backfill_staged.rows")
+    assert delivered.publish.mode == "Deliver"
+    assert "TODO: Give the query the name rows (queryName)." in words
 
     twice = hourly(name="again", table="lake.raw.hourly")
     backfill, words = written(proposed(TABLES, hourly(), twice))
@@ -432,19 +437,40 @@ def test_records_that_are_sent_to_kafka_go_into_a_table_of_the_topic() -> None:
     assert found.ignored == ()
 
 
-def test_functions_write_the_tables_that_they_name() -> None:
-    words = ("MERGE", "INTO", "lake.raw.hourly", "no.such.table")
-    query = hourly(name="upsert", function="upsert", mentions=words)
-    (output,) = proposed(TABLES, query).outputs
-    assert (output.name, output.table.value) == ("hourly", "lake.raw.hourly")
-    assert output.table.why == ("The foreachBatch function upsert mentions this table.",)
-    assert output.table.todo == (
-        "Check that the function writes this table and does not just read it.",
+def test_outputs_of_functions_are_what_these_have_written() -> None:
+    writes = (
+        SurveyedWrite(place="raw.hourly", how="spark.sql (MERGE)", keys=("began", "id")),
+        SurveyedWrite(place="public.audit", how="write.jdbc"),
+        SurveyedWrite(place="s3a://lake/out/archive/", how="write.parquet"),
     )
+    tables = {**TABLES, "lake.copies.audit": HOURLY}
+    query = hourly(name="upsert", function="upsert", writes=writes)
+    merged, copied, unknown = proposed(tables, query).outputs
+    assert (merged.name, merged.table.value) == ("hourly", "lake.raw.hourly")
+    assert merged.keys is not None
+    assert merged.keys.value == ("began", "id")
+    assert (copied.name, copied.table.value) == ("audit", "lake.copies.audit")
+    assert "TODO" not in str(copied.table)
+    assert unknown.name == "archive"
+    assert "what the foreachBatch function upsert writes to s3a://lake" in unknown.table.todo[0]
 
-    backfill, text = written(proposed(TABLES, hourly(name="f", function="f", mentions=())))
+    backfill, text = written(proposed(TABLES, hourly(name="f", function="f")))
     assert backfill.spec.outputs[0].name == "f"
     assert "TODO: Set this to the table that the foreachBatch function f writes" in text
+
+
+def test_what_a_function_does_outside_of_spark_is_delivered() -> None:
+    problem = SurveyedProblem(message="foreachBatch connects to db:5432 (app.py, line 9)")
+    query = hourly(name="send", function="send-alerts", problems=(problem,))
+    later = hourly(name="later", function="later", clients=("psycopg2",))
+    backfill, words = written(proposed(TABLES, query, later))
+    assert [(each.name, each.table) for each in backfill.spec.outputs] == [
+        ("send-alerts", "lake.backfill_staged.send_alerts"),
+        ("later", "lake.backfill_staged.later"),
+    ]
+    assert {each.publish.mode for each in backfill.spec.outputs} == {"Deliver"}
+    assert "once they are approved: foreachBatch connects to db:5432 (app.py, line 9)." in words
+    assert "once they are approved: the function may use psycopg2." in words
 
 
 def test_static_tables_are_listed() -> None:

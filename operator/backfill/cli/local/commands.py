@@ -38,7 +38,6 @@ from backfill.controller.local.lock import ControllerLock
 from backfill.controller.local.store import LocalStore
 from backfill.controller.local.store import stored as stored_in
 from backfill.protocol.controller_liveness import controller_alive
-from backfill.protocol.survey_result import CALL_FUNCTIONS
 
 _POLL_SECONDS = 0.1
 
@@ -80,9 +79,7 @@ class LocalCommands(Commands, OnThisMachine):
 
     def check(self, programs: list[Path]) -> int:
         require(*TABLES, SPARK)
-        return check_programs(
-            programs, lambda each: survey_of(each, CALL_FUNCTIONS), as_json=self.as_json
-        )
+        return check_programs(programs, survey_of, as_json=self.as_json)
 
     def plan(self, target: str, *, explain: bool = False) -> int:
         return show_plan(

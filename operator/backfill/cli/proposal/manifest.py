@@ -169,7 +169,9 @@ def _output(output: ProposedOutput) -> Commented:
         " table, Replace replaces the window, Upsert replaces the rows with the same keys, Export"
         " writes it to files.",
     )
-    fields["publish"] = {"mode": Commented("None", choose)}
+    fields["publish"] = {
+        "mode": Commented("None", choose) if output.delivers is None else _with_why(output.delivers)
+    }
     comments = [_query(output.query)]
     if output.timestamp_column is None:
         comments.append(

@@ -79,6 +79,8 @@ class ProposedOutput:
     """None where no column has the time of a row."""
     keys: Chosen[tuple[str, ...]] | None = None
     """Columns with commas between them; None where they are unknown and need not be known."""
+    delivers: Chosen[str] | None = None
+    """Its publish mode with the reason, where rows are delivered to the program's own code."""
 
     @property
     def found(self) -> bool:

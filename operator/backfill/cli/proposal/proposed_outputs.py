@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
 
-from backfill.cli.proposal.name_matching import rank_of, uniquely_named, valid_name
+from backfill.cli.proposal.name_matching import normal, rank_of, uniquely_named, valid_name
 from backfill.cli.proposal.proposed import (
     TIMES,
     UNKNOWN_COLUMN,
@@ -16,7 +16,7 @@ from backfill.cli.proposal.proposed import (
     Lake,
     ProposedOutput,
 )
-from backfill.protocol.survey_result import Survey, SurveyedQuery
+from backfill.protocol.survey_result import Survey, SurveyedQuery, SurveyedWrite
 
 
 def outputs_of(
@@ -70,49 +70,68 @@ def _second_writer(output: ProposedOutput, taken: ProposedOutput) -> str:
 
 def _not_an_output(query: SurveyedQuery, lake: Lake) -> str | None:
     """Why a query can be no output."""
-    if query.by_row:
-        return (
-            "It writes each row with its own code (foreach), which a backfill cannot isolate from"
-            " production."
-        )
     if query.format == "kafka" and _table_of_query(query, lake).value == UNKNOWN_TABLE:
         return (
             f"It sends records to the Kafka topic {query.topic}, and no table has that name and"
-            " columns for the records. To keep the records, create such a table and list the query"
-            " as an output instead."
+            " columns for the records. To keep or to send them, list the query as an output with"
+            " such a table or with publish.mode Deliver instead."
         )
     return None
 
 
 def _outputs_of(query: SurveyedQuery, lake: Lake) -> list[ProposedOutput]:
+    if query.by_row or query.problems or (query.clients and not query.writes):
+        return [_delivered(query, lake)]
     if query.function is not None:
-        found = [lake.find(word) for word in query.mentions if word.count(".") >= 1]
-        tables = list(dict.fromkeys(each for each in found if each is not None))
-        why = f"The foreachBatch function {query.function} mentions this table."
         todo = (
             f"Set this to the table that the foreachBatch function {query.function} writes; if it"
             " writes several, add an output for each."
         )
-        if not tables:
-            return [_output(query.function, query, Chosen(UNKNOWN_TABLE, todo=(todo,)), {})]
-        return [
-            _output(
-                table.rpartition(".")[2],
-                query,
-                Chosen(
-                    table,
-                    (why,),
-                    ("Check that the function writes this table and does not just read it.",),
-                ),
-                lake.columns(table),
-            )
-            for table in tables
-        ]
+        unknown = _output(query.function, query, Chosen(UNKNOWN_TABLE, todo=(todo,)), {})
+        return [_written(query, write, lake) for write in query.writes] or [unknown]
     table = _table_of_query(query, lake)
     columns = {} if table.value == UNKNOWN_TABLE else lake.columns(table.value)
     place = query.table or query.topic or "output"
     name = query.name or re.split(r"[./]", place.replace("`", "").rstrip("/"))[-1]
     return [_output(name, query, table, columns)]
+
+
+def _delivered(query: SurveyedQuery, lake: Lake) -> ProposedOutput:
+    """The output of a query whose own code has effects outside of Spark."""
+    name = query.function or query.name or "rows"
+    catalog = next((table.partition(".")[0] for table in lake.names), UNKNOWN_COLUMN)
+    table = Chosen(
+        f"{catalog}.backfill_staged.{normal(name)}",
+        ("Holds the rows until they are delivered. It is created if it does not exist.",),
+    )
+    why = "Calls the program's own code with the rows once they are approved"
+    found = [each.message for each in query.problems]
+    if query.clients:
+        found.append(f"the function may use {', '.join(query.clients)}")
+    unnamed = query.function is None and query.name is None
+    todo = (f"Give the query the name {name} (queryName).",) if unnamed else ()
+    mode = Chosen("Deliver", (f"{why}: {'; '.join(found)}.",), todo)
+    return replace(_output(name, query, table, {}), delivers=mode)
+
+
+def _written(query: SurveyedQuery, write: SurveyedWrite, lake: Lake) -> ProposedOutput:
+    """The output for what a function writes."""
+    what = f"what the foreachBatch function {query.function} writes to {write.place}"
+    found = lake.find(write.place)
+    named = [each for each in lake.names if rank_of(write.place, each) is not None]
+    if found is not None:
+        table = Chosen(found, ("The program's function writes this table.",))
+    elif len(named) == 1:
+        table = Chosen(named[0], (f"The table matches the name of {what}.",))
+    else:
+        table = Chosen(UNKNOWN_TABLE, todo=(f"Set this to the Iceberg table for {what}.",))
+    columns = lake.columns(table.value) if table.value != UNKNOWN_TABLE else {}
+    name = re.split(r"[./]", write.place.replace("`", "").rstrip("/"))[-1]
+    output = _output(name, query, table, columns)
+    if not write.keys:
+        return output
+    why = f"The columns that identify a row: {write.how} compares them."
+    return replace(output, keys=Chosen(write.keys, (why,)))
 
 
 def _table_of_query(query: SurveyedQuery, lake: Lake) -> Chosen[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame
 
 from backfill.api.errors import Problem, UnsupportedProgram, first_line
+from backfill.api.output import Output
 from backfill.api.spec import Execution, OrderingPolicy
 from backfill.api.status import ChangingMode
 from backfill.outputs.staging import Holds
@@ -98,6 +99,13 @@ def choose(
     return choice
 
 
+def streamed(
+    frame: DataFrame, query: str, output: Output, header: PlanHeader, reason: str
+) -> Choice:
+    """How a query is run that is a stream for another reason than its plan."""
+    return Choice(None, reason, reach=_reach(frame, query, output, header))
+
+
 def stream_traits(frame: DataFrame, choice: Choice) -> Traits:
     """What is known of a query that is run as a stream."""
     traits = Traits(
@@ -139,11 +147,11 @@ def _by_plan(
     streamed_steps: int,
 ) -> Choice:
     if execution == "Streaming":
-        return Choice(None, reach=_reach(frame, target, header))
+        return Choice(None, reach=_reach(frame, target.query, target.output, header))
     begun = streamed_steps > 0 or target.staged is not None
     by_spans = _begun_by_spans(target)
     if execution == "Auto" and header.inputs.policy is OrderingPolicy.STRICT:
-        return Choice(None, _STRICT, reach=_reach(frame, target, header))
+        return Choice(None, _STRICT, reach=_reach(frame, target.query, target.output, header))
     found = _analyzed(frame, target, header, execution)
     if isinstance(found, Bounded):
         if execution == "Batch" or by_spans:
@@ -177,7 +185,7 @@ def _analyzed(
     try:
         found = analyze(frame, target.output.timestamp_column, header.inputs.arrival_columns)
     except Exception as error:  # no program fails for what only its speed depends on
-        reason = _not_analyzed(target, error)
+        reason = _not_analyzed(target.query, error)
         if execution == "Batch" or _begun_by_spans(target):
             raise _failed(target, f"{reason}: {first_line(error)}") from error
         return Unbounded(reason)
@@ -186,22 +194,20 @@ def _analyzed(
     return found
 
 
-def _reach(frame: DataFrame, target: SpanOutput, header: PlanHeader) -> Bounded | None:
+def _reach(frame: DataFrame, query: str, output: Output, header: PlanHeader) -> Bounded | None:
     """What the results of a query depend on that is a stream whatever that is; None if it has no
     bounds in time, or if they are unknown.
     """
     try:
-        found = analyze(frame, target.output.timestamp_column, header.inputs.arrival_columns)
+        found = analyze(frame, output.timestamp_column, header.inputs.arrival_columns)
     except Exception as error:  # no program fails for what only warnings depend on
-        _not_analyzed(target, error)
+        _not_analyzed(query, error)
         return None
     return found if isinstance(found, Bounded) else None
 
 
-def _not_analyzed(target: SpanOutput, error: Exception) -> str:
-    _log.error(
-        "the logical plan of the query %s could not be analysed", target.query, exc_info=error
-    )
+def _not_analyzed(query: str, error: Exception) -> str:
+    _log.error("the logical plan of the query %s could not be analysed", query, exc_info=error)
     return f"its logical plan could not be analysed ({type(error).__name__})"
 
 

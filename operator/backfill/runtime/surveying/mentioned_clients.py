@@ -10,7 +10,7 @@ from contextlib import suppress
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
-from backfill.runtime.surveying.mentioned_tables import reached
+from backfill.runtime.surveying.reached_values import reached
 from backfill.runtime.switching.program_lines import is_of_the_program
 
 UNSEEN: Final = (

@@ -1,5 +1,7 @@
 """The writers of a survey: a query is looked at instead of started, and nothing else is written."""
 
+import itertools
+
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -9,7 +11,6 @@ from backfill.protocol.driver_settings import SETTINGS_VARIABLE
 from backfill.protocol.survey_result import SurveyedProblem, SurveyedQuery
 from backfill.runtime.queries.run_state import ProgramRun
 from backfill.runtime.surveying.called_functions import with_calls
-from backfill.runtime.surveying.mentioned_tables import mentioned
 from backfill.runtime.surveying.plans import Decoded, QueryPlan
 from backfill.runtime.switching.main_program_writes import MainProgram
 from backfill.runtime.switching.query_handle import LeftOutQuery
@@ -20,9 +21,7 @@ from backfill.runtime.switching.stream_writer import ReplacedWriter
 class Surveyed:
     """The queries that the program has started so far."""
 
-    def __init__(self, *, calls_functions: bool = False) -> None:
-        """``calls_functions`` is whether functions of ``foreachBatch`` are called."""
-        self.calls_functions = calls_functions
+    def __init__(self) -> None:
         self.queries: list[SurveyedQuery] = []
         self.decoded: dict[str, Decoded] = {}
         """By input, how values of its records are decoded."""
@@ -44,8 +43,7 @@ class SurveyingWriter(ReplacedWriter):
             topic=target.topic,
             format=target.format,
             output_mode=target.output_mode.lower(),
-            function=None if function is None else str(target.query_name),
-            mentions=() if function is None else tuple(mentioned(function)),
+            function=None if function is None else self._name_of_function(),
             by_row=bool(target.row_writer),
             columns=plan.columns,
             inputs=plan.inputs,
@@ -57,7 +55,7 @@ class SurveyingWriter(ReplacedWriter):
             problems=tuple(map(SurveyedProblem.of, row_writer(target))),
         )
         queries = self._surveyed.queries
-        if function is None or not self._surveyed.calls_functions:
+        if function is None:
             queries.append(query)
         else:
             # the function may end the process
@@ -67,6 +65,13 @@ class SurveyingWriter(ReplacedWriter):
         view = LeftOutQuery(target.query_name, self._run, ends=target.ends)
         self._run.left_out(view)
         return view
+
+    def _name_of_function(self) -> str:
+        """The name of the query, by which an output is found; with a number if it is taken."""
+        wanted = str(self._target.by_checkpoint or self._target.query_name)
+        taken = {query.function for query in self._surveyed.queries}
+        numbered = (f"{wanted}-{number}" for number in itertools.count(2))
+        return next(each for each in itertools.chain((wanted,), numbered) if each not in taken)
 
 
 class SurveyedProgram(MainProgram):

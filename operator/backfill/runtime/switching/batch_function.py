@@ -156,7 +156,7 @@ class BatchInProgress:
         """
         message = f"foreachBatch {what}, which a backfill cannot isolate from production"
         fix = (
-            f"{deliver_instead(self.called)}; {_INSTEAD.get(effect, '')}or list the query"
+            f"{deliver_instead(self._query)}; {_INSTEAD.get(effect, '')}or list the query"
             f" {self._query} in spec.ignoredQueries to leave it out; or add {effect} to"
             " spec.allowedEffects to let it happen at once, again with each batch"
         )

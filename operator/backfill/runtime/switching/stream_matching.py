@@ -417,8 +417,8 @@ def check_shared(target: Target, output: Output, other: str, writes: OutputWrite
     """
     place = place_of(target, output)
     if output.publish.mode is PublishMode.DELIVER:
-        why = "which delivers the batches of one query"
-        fix = "add an output for each"
+        why = "the output delivers the batches of one query"
+        fix = "add an output for each, with the name of its query"
     elif writes.place is not None and not same_place(writes.place, place):
         why = f"they write different places, {writes.place} and {place}"
         fix = "add an output for each, with its table, or list one in spec.ignoredQueries"

@@ -19,7 +19,12 @@ from backfill.outputs.delivered_batches import make_table
 from backfill.outputs.staging import Holds, Part
 from backfill.planning.plan import PlanHeader, read_header
 from backfill.planning.workspace import Workspace
-from backfill.runtime.batch.batch_or_stream import Choice, choose, stream_traits
+from backfill.runtime.batch.batch_or_stream import (
+    Choice,
+    choose,
+    stream_traits,
+    streamed,
+)
 from backfill.runtime.batch.prepare_query import SpanOutput, prepare_spans
 from backfill.runtime.batch.time_reach import Bounded
 from backfill.runtime.catalyst import SPARK_CATALOG
@@ -120,6 +125,21 @@ class CapturedFunction:
     used: Mapping[str, set[str]]
     """By source, the columns that it uses."""
     traits: Traits
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedDelivery:
+    """A query of the application that is to be started, and whose batches are delivered."""
+
+    name: str
+    output: Output
+    header: PlanHeader
+    sources: Set[str]
+    """The sources that it reads."""
+    used: Mapping[str, set[str]]
+    """By source, the columns that it uses."""
+    choice: Choice
+    """How it is run."""
 
 
 class ReplacedWriter(DataStreamWriter):
@@ -280,7 +300,9 @@ class SwitchedWriter(ReplacedWriter):
 
     def _replacement(self) -> StreamingQuery:
         self._df, self._doubtful_times = as_decoded(self._df, self._run.settings)
-        run = self._run
+        run, unnamed = self._run, self._target.by_checkpoint
+        if unnamed is not None:
+            self._with(by_checkpoint=run.unused_name(unnamed))
         output = delivered_output(self._target, run.settings.outputs)
         if output is not None:
             return self._start_delivered(output)
@@ -325,29 +347,35 @@ class SwitchedWriter(ReplacedWriter):
         approved.
         """
         run, target = self._run, self._target
-        name = name_of_query(target, output)
+        name = target.by_checkpoint or name_of_query(target, output)
         check_function(name, (), run.settings.execution)
         if self._function is None and self._row_writer is None:
             check_sink(target)
         sources, used = self._inputs()
         self._share(name, output)
-        make_table(output, run.settings.result(output.name), columns_of_table(self._df))
-        check_restored(self._df, output)
-        sink = sink_settings(self._df, run.settings, output, name, field_spellings(run.settings))
-        writer = SinkWriter(sink)
-        place = run.settings.outputs.index(output)
+        header = read_header(run.settings.plan_workspace)
+        choice = streamed(self._df, name, output, header, WHY_DELIVERED)
+        return self._begin_delivered(CapturedDelivery(name, output, header, sources, used, choice))
+
+    def _begin_delivered(self, query: CapturedDelivery) -> StreamingQuery:
+        """Starts a query whose batches are staged."""
+        run, frame, name, output = self._run, self._df, query.name, query.output
+        make_table(output, run.settings.result(output.name), columns_of_table(frame))
+        check_restored(frame, output)
+        sink = sink_settings(frame, run.settings, output, name, field_spellings(run.settings))
+        writer, place = SinkWriter(sink), run.settings.outputs.index(output)
         checkpoint = checkpoint_of(identity(name, output.name), run.settings.checkpoint_workspace)
-        query = Captured(
+        captured = Captured(
             SpanOutput(name, output, place, sink, writer, self._staged(writer)),
-            read_header(run.settings.plan_workspace),
-            sources,
-            used,
+            query.header,
+            query.sources,
+            query.used,
             checkpoint,
             committed_steps(checkpoint),
-            Choice(None, WHY_DELIVERED),
+            query.choice,
         )
         run.sinks[output.name] = self._production_sink()
-        return self._stream(query, holds="Batches", output_mode=target.output_mode)
+        return self._stream(captured, holds="Batches", output_mode=self._target.output_mode)
 
     def _production_sink(self) -> ProductionSink:
         """What production's query does with a batch."""
@@ -391,7 +419,7 @@ class SwitchedWriter(ReplacedWriter):
         others = {query.name for query in run.queries} if unnamed is None else ()
         check_function(called, others, run.settings.execution)
         sources, used = self._inputs()
-        name = called if unnamed is None else run.unused_name(unnamed)
+        name = unnamed or called
         traits = Traits(comparison_with_clock(self._df), "Streaming", WHY_A_STREAM)
         return self._begin_function(
             CapturedFunction(

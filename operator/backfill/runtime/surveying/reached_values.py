@@ -1,6 +1,5 @@
-"""The texts of a function of ``foreachBatch``, which may name the tables that it writes.
-
-Nothing is called: only what is known before the function runs is looked at.
+"""What a function of ``foreachBatch`` refers to. Nothing is called: only what is known before the
+function runs is looked at.
 """
 
 import functools
@@ -27,20 +26,12 @@ _TEXTS = (str, tuple, list, set, frozenset, dict)
 """What may be or have texts."""
 
 
-def mentioned(function: Any) -> Iterator[str]:
-    """Words in the texts of a function and of those within it: in their code and defaults, and in
-    what they refer to in their module and in the functions around them; also in the arguments of a
-    partial function, and in the attributes and methods of an object and of its base classes.
-    """
-    for value in reached(function):
-        if _is(value, str):
-            # others are no names, and half a character cannot be sent
-            words = (word for word in str.split(value) if word.isprintable())
-            yield from (word.strip("`'\"(),;") for word in words)
-
-
 def reached(function: Any) -> Iterator[Any]:
-    """What a function refers to, each once: texts, modules, and functions of its own module."""
+    """What a function and those within it refer to, each once: texts, modules, and functions of its
+    own module; in their code and defaults, in their module and in the functions around them; also
+    in the arguments of a partial function, and in the attributes and methods of an object and of
+    its base classes.
+    """
     seen: dict[int, Any] = {}
     pending = [*_reversed(_of_object(function)), function]
     while pending:
