@@ -45,6 +45,11 @@ class Summary:
         table.append(self._wrong.cast(HOURLY))
 
     @property
+    def catalog(self) -> Catalog:
+        """The catalog of the table."""
+        return self._table.catalog
+
+    @property
     def table(self) -> str:
         """The table's name in the catalog."""
         return ".".join(self._table.name())
