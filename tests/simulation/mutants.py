@@ -121,6 +121,20 @@ def _undone_already(observed: Observed, draft: Draft, job: Any, kind: object) ->
     return JobState(job, "Done", result=UndoResult(dict.fromkeys(names, 1)))
 
 
+def _delivered_already(outputs: Any, report: Any, now: Any) -> Any:
+    done = report.model_copy(
+        update={
+            "deliveries": tuple(
+                each.model_copy(update={"done": True}) for each in report.deliveries
+            )
+        }
+    )
+    return _real_deliveries(outputs, done, now)
+
+
+_real_deliveries = assignment.with_deliveries
+
+
 def _retry_now(*_: object) -> float:
     return 0.0
 
@@ -209,6 +223,9 @@ MUTANTS: Mapping[str, tuple[_Change, ...]] = {
         ),
     ),
     "an undo counts before it is made": ((undoing, "work", _undone_already),),
+    "a delivery that has begun counts as done": (
+        (assignment, "with_deliveries", _delivered_already),
+    ),
 }
 
 
