@@ -2,6 +2,7 @@
 
 import json
 import socket
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -225,7 +226,9 @@ def test_deliveries_are_proposed_and_explained_without_a_table_for_them(
 ) -> None:
     times = pa.timestamp("us", "UTC")
     columns = [("user", pa.string()), ("at", times), ("ingested_at", times)]
-    lake.create_table("raw.clicks", pa.schema(columns))
+    at = datetime(2024, 3, 1, 12, tzinfo=UTC)
+    rows = pa.table({"user": ["ann"], "at": [at], "ingested_at": [at]}, pa.schema(columns))
+    lake.create_table("raw.clicks", rows.schema).append(rows)
     lake.create_table("raw.clicks_again", pa.schema(columns[:2]))
     production = Production(tmp_path, lake)
     production.describe("")
