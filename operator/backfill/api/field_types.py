@@ -22,6 +22,15 @@ ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
 _MAP_VALUE = re.compile(r"""(?P<map>.+)\[(?P<quote>['"])(?P<key>.*)(?P=quote)]""", re.DOTALL)
 DirectoryUri = Annotated[str, Field(min_length=1, max_length=1024, pattern=LOCATION_PATTERN)]
 
+_NOT_IN_NAME = re.compile(r"[^-_.A-Za-z0-9]+")
+
+
+def as_input_name(text: str) -> str:
+    """A text as the name of a source or output: what that cannot have becomes ``-``. Empty if
+    nothing is left.
+    """
+    return _NOT_IN_NAME.sub("-", text).strip("-_.")[:63].rstrip("-_.")
+
 
 class TimestampUnit(StrEnum):
     """Unit of a ``long`` timestamp column."""

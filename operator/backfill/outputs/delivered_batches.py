@@ -97,8 +97,8 @@ def is_missing(output: Output) -> bool:
         return False
 
 
-def drop_table(output: Output, result: Result) -> None:
-    """Drops the table if it was created for a Backfill, and nobody has added anything to it.
+def drop_table(output: Output) -> None:
+    """Drops the table if it was created for a Backfill, and nothing is in it, not even of another.
 
     Raises:
         BackfillError: it cannot be opened, or dropped.
@@ -106,8 +106,11 @@ def drop_table(output: Output, result: Result) -> None:
     if output.publish.mode is not PublishMode.DELIVER:
         return
     table = Catalogs().load_table(output.table, "spec.outputs")
-    mine = table.properties.get(_MADE_FOR) == result.uid
-    if not mine or table.metadata.refs or table.current_snapshot() is not None:
+    if (
+        _MADE_FOR not in table.properties
+        or table.metadata.refs
+        or table.current_snapshot() is not None
+    ):
         return
     catalog_name, _, identifier = output.table.partition(".")
     try:

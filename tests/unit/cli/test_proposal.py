@@ -409,10 +409,10 @@ def test_queries_that_are_no_outputs_are_ignored_by_name_or_asked_about() -> Non
     backfill, words = written(proposed(TABLES, hourly(), alerts, rows))
     assert backfill.spec.ignored_queries == ("alerts",)
     assert "It sends records to the Kafka topic alerts, and no table has that name" in words
-    (_, delivered) = backfill.spec.outputs
+    (delivered, _) = backfill.spec.outputs
     assert (delivered.name, delivered.table) == ("rows", "lake.backfill_staged.rows")
     assert delivered.publish.mode == "Deliver"
-    assert "TODO: Give the query the name rows (queryName)." in words
+    assert "TODO: Give its query the name rows (queryName)." in words
 
     twice = hourly(name="again", table="lake.raw.hourly")
     backfill, words = written(proposed(TABLES, hourly(), twice))
@@ -471,6 +471,29 @@ def test_what_a_function_does_outside_of_spark_is_delivered() -> None:
     assert {each.publish.mode for each in backfill.spec.outputs} == {"Deliver"}
     assert "once they are approved: foreachBatch connects to db:5432 (app.py, line 9)." in words
     assert "once they are approved: the function may use psycopg2." in words
+
+
+def test_deliveries_are_told_apart_and_found_by_their_queries() -> None:
+    problem = SurveyedProblem(message="foreachBatch connects to db:5432")
+    named = ("Notify customers", "alerts.v1-EU", "alerts-v1.EU", "hourly", "通知")
+    queries = [hourly(name=each, function=each, problems=(problem,)) for each in named]
+    rows = [hourly(name=None, by_row=True) for _ in range(2)]
+    table = hourly(name="x", table="lake.raw.hourly")
+    backfill, words = written(proposed(TABLES, table, *queries, *rows))
+    outputs = {each.name: each.table for each in backfill.spec.outputs}
+    assert list(outputs) == [
+        "Notify-customers",
+        "alerts.v1-EU",
+        "alerts-v1.EU",
+        "hourly",
+        "unnamed",
+        "rows",
+        "rows-2",
+        "x",
+    ]
+    assert len(set(outputs.values())) == len(outputs)
+    for name in ("unnamed", "rows", "rows-2"):
+        assert f"TODO: Give its query the name {name} (queryName)." in words or name == "unnamed"
 
 
 def test_static_tables_are_listed() -> None:

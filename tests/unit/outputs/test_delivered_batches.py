@@ -70,7 +70,7 @@ def test_the_table_is_made_and_dropped_with_the_backfill(lake: Catalog) -> None:
         ("at", False),
     ]
     discard(output.table, [RESULT], [None])
-    drop_table(output, RESULT)
+    drop_table(output)
     assert is_missing(output)
 
 
@@ -79,11 +79,11 @@ def test_a_table_that_others_use_stays(lake: Catalog) -> None:
     make_table(output, RESULT, COLUMNS)
     row = pa.table({"id": [1], "tags": [["a"]], "at": [None]}, schema=COLUMNS)
     lake.load_table("staged.alerts").append(row)
-    drop_table(output, RESULT)
+    drop_table(output)
     assert not is_missing(output)
     of_somebody = delivered("lake.staged.others")
     lake.create_table("staged.others", COLUMNS)
-    drop_table(of_somebody, RESULT)
+    drop_table(of_somebody)
     assert not is_missing(of_somebody)
 
 

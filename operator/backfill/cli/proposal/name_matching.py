@@ -6,10 +6,10 @@ from dataclasses import replace
 from itertools import chain, count
 from typing import TypeVar
 
+from backfill.api.field_types import as_input_name
 from backfill.cli.proposal.proposed import ProposedOutput, ProposedSource
 
 _Named = TypeVar("_Named", ProposedSource, ProposedOutput)
-_INVALID_IN_NAME = re.compile(r"[^-_.A-Za-z0-9]+")
 
 
 def rank_of(wanted: str, table: str) -> int | None:
@@ -29,7 +29,7 @@ def normal(name: str) -> str:
 
 def valid_name(text: str) -> str:
     """A valid name of a source or output."""
-    return _INVALID_IN_NAME.sub("-", text).strip("-_.")[:63].rstrip("-_.") or "unnamed"
+    return as_input_name(text) or "unnamed"
 
 
 def uniquely_named(each: Sequence[_Named]) -> list[_Named]:

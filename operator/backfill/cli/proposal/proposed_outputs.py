@@ -29,7 +29,8 @@ def outputs_of(
     for query in survey.queries:
         if (why := _not_an_output(query, lake)) is None:
             for output in _outputs_of(query, lake):
-                taken = next((each for each in outputs if _same_table(each, output)), None)
+                others = () if output.delivers else outputs
+                taken = next((each for each in others if _same_table(each, output)), None)
                 if taken is None:
                     outputs.append(output)
                 elif query is not taken.query and not _both_append(query, taken.query):
@@ -38,19 +39,34 @@ def outputs_of(
             ignored.append(Chosen(name, (why,)))
         else:
             unsolved.append(f"{why} Give that query a queryName, and list it in ignoredQueries.")
-    return _of_distinct_tables(uniquely_named(outputs)), ignored, unsolved
+    # the query of a table is found by that as well
+    outputs.sort(key=lambda output: output.delivers is None)
+    named = [_with_query(output) for output in uniquely_named(outputs)]
+    return _of_distinct_tables(named), ignored, unsolved
 
 
 def _of_distinct_tables(outputs: Sequence[ProposedOutput]) -> list[ProposedOutput]:
-    """The same, with different names for unknown tables: two outputs cannot have the same table,
-    nor can an output have that of a source.
+    """The same, with a table of its own for each: two outputs cannot have the same one, nor can an
+    output have that of a source.
     """
-    first = f"{UNKNOWN_TABLE}_written"
-    names = chain((first,), (f"{first}_{number}" for number in count(2)))
-    return [
-        each if each.found else replace(each, table=replace(each.table, value=next(names)))
-        for each in outputs
-    ]
+    taken: set[str] = set()
+    found = []
+    for each in outputs:
+        first = each.table.value if each.found else f"{UNKNOWN_TABLE}_written"
+        names = chain((first,), (f"{first}_{number}" for number in count(2)))
+        table = next(name for name in names if name not in taken)
+        taken.add(table)
+        found.append(replace(each, table=replace(each.table, value=table)))
+    return found
+
+
+def _with_query(output: ProposedOutput) -> ProposedOutput:
+    """The output, with what to do where its query does not have its name."""
+    mode, query = output.delivers, output.query
+    if mode is None or valid_name(query.function or query.name or "") == output.name:
+        return output
+    todo = (f"Give its query the name {output.name} (queryName).",)
+    return replace(output, delivers=replace(mode, todo=todo))
 
 
 def _same_table(one: ProposedOutput, other: ProposedOutput) -> bool:
@@ -101,16 +117,14 @@ def _delivered(query: SurveyedQuery, lake: Lake) -> ProposedOutput:
     name = query.function or query.name or "rows"
     catalog = next((table.partition(".")[0] for table in lake.names), UNKNOWN_COLUMN)
     table = Chosen(
-        f"{catalog}.backfill_staged.{normal(name)}",
+        f"{catalog}.backfill_staged.{normal(name) or 'rows'}",
         ("Holds the rows until they are delivered. It is created if it does not exist.",),
     )
     why = "Calls the program's own code with the rows once they are approved"
     found = [each.message for each in query.problems]
     if query.clients:
         found.append(f"the function may use {', '.join(query.clients)}")
-    unnamed = query.function is None and query.name is None
-    todo = (f"Give the query the name {name} (queryName).",) if unnamed else ()
-    mode = Chosen("Deliver", (f"{why}: {'; '.join(found)}.",), todo)
+    mode = Chosen("Deliver", (f"{why}: {'; '.join(found)}.",))
     return replace(_output(name, query, table, {}), delivers=mode)
 
 

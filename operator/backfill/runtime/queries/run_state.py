@@ -24,6 +24,7 @@ from backfill.api.errors import (
     ResultLost,
     UnsupportedProgram,
 )
+from backfill.api.output import PublishMode
 from backfill.outputs.staging import Holds
 from backfill.protocol.hand_off_messages import HandOffReport, HandOffSource
 from backfill.protocol.split_assignment import OutputComparison, OutputDelivery
@@ -170,6 +171,8 @@ class ProductionSink:
     """Gives it the rows of a batch, with the number of the batch."""
     frame: DataFrame
     """What the query writes, as the application has defined it."""
+    output_mode: str = "append"
+    """Its output mode, in lower case."""
 
 
 @dataclass(slots=True)
@@ -605,14 +608,19 @@ class Run(ProgramRun):
         and sources that no query reads.
 
         Where the application has a query with a function and has started nothing for some time, no
-        output is missing: the function may write any of them, at any time or never.
+        output is missing but those whose rows are delivered: the function may write any of them, at
+        any time or never.
         """
         with self._lock:
             started = {query.name for query in self._queries.values()}
             written = {name for name, queries in self._written.items() if started & {*queries}}
             quiet = self._clock() - self._changed_at >= self._idle_grace_seconds
             if quiet and any(query.output is None for query in self._queries.values()):
-                written = {output.name for output in self.settings.outputs}
+                written |= {
+                    output.name
+                    for output in self.settings.outputs
+                    if output.publish.mode is not PublishMode.DELIVER
+                }
         outputs = [
             Problem(
                 "spec.outputs",

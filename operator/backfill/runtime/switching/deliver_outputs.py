@@ -119,6 +119,8 @@ class _Deliverer:
             if run.stopping.is_set() or self._waits(began, delivered):
                 return False
             wanted = Call(tuple(each for each in call.batches if each.number not in skipped))
+            if self._sink.output_mode == "complete":  # the last one has the whole result
+                wanted = Call(wanted.batches[-1:])
             if wanted.batches:
                 self._give(wanted, call.number)
                 delivered += wanted.rows
@@ -287,15 +289,21 @@ def check_restored(frame: DataFrame, output: Output) -> None:
     """
     table = Catalogs().load_table(output.table, "spec.outputs")
     session, kept = frame.sparkSession, spark_schema(table.schema(), output.table)
-    try:
-        _restored(session.createDataFrame([], kept), frame.schema)
-    except PySparkException as error:
-        message = (
-            f"rows of output {output.name} cannot be staged in {output.table} and be had again as"
-            f" they are: {first_line(error)}"
-        )
-        fix = "cast or drop the column before writeStream"
-        raise UnsupportedProgram(Problem("spec.outputs", message, fix)) from error
+    if lacks := [name for name in frame.schema.names if name not in kept.names]:
+        message = f"{output.table} lacks columns of output {output.name}: {', '.join(lacks)}"
+        fix = "if rows are staged already, change the query back; else add the columns to the table"
+        raise UnsupportedProgram(Problem("spec.outputs", message, fix))
+    empty = session.createDataFrame([], kept)
+    for column in frame.schema:
+        try:
+            _restored(empty, StructType([column]))
+        except PySparkException as error:
+            message = (
+                f"column {column.name} ({column.dataType.simpleString()}) of output {output.name}"
+                f" cannot be staged in {output.table} as it is: {first_line(error)}"
+            )
+            fix = "cast, rename or drop the column before writeStream"
+            raise UnsupportedProgram(Problem("spec.outputs", message, fix)) from error
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 
 from backfill.api.errors import Problem, UnsupportedProgram
+from backfill.api.field_types import as_input_name
 from backfill.api.output import Output, PublishMode
 from backfill.api.source import Source
 from backfill.api.spec import Execution
@@ -87,7 +88,7 @@ class Target:
         query = f"the query {self.query_name}" if self.query_name else "a query without a name"
         where = f" to {self.table or self.topic}" if self.table or self.topic else ""
         how = f" ({self.format})" if self.format else ""
-        return f"{query}, which writes{where}{how}"
+        return f"{query}, which writes{where}{how}" if where or how else query
 
 
 def subscribed_topics(options: Mapping[str, str]) -> list[str]:
@@ -359,8 +360,7 @@ def delivered_output(target: Target, outputs: Sequence[Output]) -> Output | None
     """The output for whose rows code of the application is called once they are approved: that of
     the query, if its publish mode is ``Deliver``; None if there is none.
     """
-    by_checkpoint = (output for output in outputs if output.name == target.by_checkpoint)
-    found = next(by_checkpoint, None) or _named(target, outputs)
+    found = _with_name(target.by_checkpoint, outputs) or _named(target, outputs)
     found = found or (outputs[0] if len(outputs) == 1 else None)
     delivers = found is not None and found.publish.mode is PublishMode.DELIVER
     return found if delivers else None
@@ -385,10 +385,32 @@ def check_sink(target: Target) -> None:
     )
 
 
+def check_together(target: Target, output: Output) -> None:
+    """Checks that batches of a query may be delivered together.
+
+    Raises:
+        UnsupportedProgram: they have several rows in the place of one.
+    """
+    deliver = output.publish.deliver
+    if deliver is None or deliver.batch_interval is None or target.output_mode.lower() != "update":
+        return
+    message = (
+        f"{target} changes rows that it has given before (output mode update), so batches that are"
+        f" delivered together would have several of each"
+    )
+    fix = f"remove deliver.batchInterval of output {output.name}"
+    raise UnsupportedProgram(Problem("spec.outputs", message, fix))
+
+
+def _with_name(name: str | None, outputs: Sequence[Output]) -> Output | None:
+    """The output with a query's name, or with as much of it as the name of an output may have."""
+    known = {output.name: output for output in outputs}
+    return None if name is None else known.get(name) or known.get(as_input_name(name))
+
+
 def _named(target: Target, outputs: Sequence[Output]) -> Output | None:
-    for output in outputs:
-        if output.name == target.query_name:
-            return output
+    if (named := _with_name(target.query_name, outputs)) is not None:
+        return named
     written = target.table or ""
     if (of_table := _with_table(written, outputs)) is not None:
         return of_table
@@ -506,9 +528,12 @@ def row_writer(target: Target) -> list[Problem]:
         f"{target.row_writer} runs the application's own code for each row, whose effects a"
         " backfill cannot isolate from production"
     )
-    named = f"the query {target.query_name}" if target.query_name else "the query, a queryName,"
+    named = f"the query {target.query_name}"
+    delivered = deliver_instead(named)
+    if not target.query_name:
+        named, delivered = "it", f"give the query a queryName, and {deliver_instead('the query')}"
     fix = (
-        f"{deliver_instead(named)}; or write the rows with writeStream (toTable, format), or as"
+        f"{delivered}; or write the rows with writeStream (toTable, format), or as"
         f" DataFrames within foreachBatch; or list {named} in spec.ignoredQueries to leave it out"
     )
     return [Problem("", message, fix)]

@@ -78,6 +78,7 @@ from backfill.runtime.switching.stream_matching import (
     check_function,
     check_shared,
     check_sink,
+    check_together,
     delivered_output,
     match_output,
     name_by_checkpoint,
@@ -351,6 +352,7 @@ class SwitchedWriter(ReplacedWriter):
         check_function(name, (), run.settings.execution)
         if self._function is None and self._row_writer is None:
             check_sink(target)
+        check_together(target, output)
         sources, used = self._inputs()
         self._share(name, output)
         header = read_header(run.settings.plan_workspace)
@@ -379,14 +381,14 @@ class SwitchedWriter(ReplacedWriter):
 
     def _production_sink(self) -> ProductionSink:
         """What production's query does with a batch."""
-        target, frame = self._target, self._df
+        target, frame, mode = self._target, self._df, self._target.output_mode.lower()
         if self._function is not None:
-            return ProductionSink(f"the function {target.query_name}", self._function, frame)
+            called = f"the function {target.query_name}"
+            return ProductionSink(called, self._function, frame, mode)
         if self._row_writer is not None:
-            return ProductionSink("foreach", partial(for_each_row, self._row_writer), frame)
-        return ProductionSink(
-            f"the sink ({target.format})", partial(write_batch, target, self._options), frame
-        )
+            return ProductionSink("foreach", partial(for_each_row, self._row_writer), frame, mode)
+        write = partial(write_batch, target, self._options)
+        return ProductionSink(f"the sink ({target.format})", write, frame, mode)
 
     def _share(self, name: str, output: Output) -> None:
         """Records that the query writes an output, which other queries may write, too."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from backfill.api.output import PublishMode
 from backfill.api.quantities import from_us
 from backfill.planning.plan import PlanHeader
 from backfill.protocol.split_assignment import QueryProgress, SplitAssignmentStatus
@@ -43,6 +44,11 @@ class Threads:
         return self.at_work
 
 
+def named(name: str, mode: PublishMode = PublishMode.NONE) -> Any:
+    """An output of which only the name and the mode matter."""
+    return SimpleNamespace(name=name, publish=SimpleNamespace(mode=mode))
+
+
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
@@ -55,9 +61,7 @@ def threads() -> Threads:
 
 @pytest.fixture
 def run(header: PlanHeader, clock: FakeClock, threads: Threads) -> Run:
-    settings: Any = SimpleNamespace(
-        outputs=[SimpleNamespace(name="summary"), SimpleNamespace(name="plays")], hand_off=None
-    )
+    settings: Any = SimpleNamespace(outputs=[named("summary"), named("plays")], hand_off=None)
     return Run(settings, Tracker(header, [], lambda _source, _step: 0, lambda: 0), clock, threads)
 
 
@@ -327,7 +331,7 @@ def test_a_query_of_an_earlier_attempt_is_missing_until_it_has_started_again(
     header: PlanHeader, clock: FakeClock, threads: Threads
 ) -> None:
     """Or a run whose queries were all done before would end after the first of them."""
-    settings: Any = SimpleNamespace(outputs=[SimpleNamespace(name="plays")], hand_off=None)
+    settings: Any = SimpleNamespace(outputs=[named("plays")], hand_off=None)
     before = SplitAssignmentStatus(
         attempt=1,
         queries=tuple(QueryProgress(name=name, output="plays") for name in ("one", "other")),
@@ -347,7 +351,7 @@ def test_a_query_that_is_named_otherwise_than_before_is_refused_once_nothing_els
     header: PlanHeader, clock: FakeClock, threads: Threads
 ) -> None:
     """Or its rows would be in the result twice."""
-    settings: Any = SimpleNamespace(outputs=[SimpleNamespace(name="plays")], hand_off=None)
+    settings: Any = SimpleNamespace(outputs=[named("plays")], hand_off=None)
     reported = QueryProgress(name="run-1", output="plays")
     before = SplitAssignmentStatus(attempt=1, queries=(reported,), heartbeat=from_us(0))
     tracker = Tracker(header, [], lambda _source, _step: 0, lambda: 0, before)
@@ -370,6 +374,18 @@ def test_an_output_of_a_function_is_never_missing_whenever_it_is_asked_for(
     clock.step = 0.125
     for _ in range(10):
         assert run.overdue() is None
+
+
+def test_a_function_does_not_take_an_output_whose_rows_are_delivered(
+    run: Run, clock: FakeClock
+) -> None:
+    run.settings.outputs = (*run.settings.outputs, named("alerts", PublishMode.DELIVER))
+    handle: Any = SimpleNamespace(_jsq=None)
+    run.started(StartedQuery("f", None, "", handle, handle, handle))
+    clock.now += 15.0
+    assert [each.message for each in run.missing()] == [
+        "no query of the application writes the output alerts"
+    ]
 
 
 def test_a_function_does_not_take_an_output_that_the_application_may_yet_start_a_query_for(

@@ -278,7 +278,7 @@ def test_queries_that_append_to_one_table_share_its_output() -> None:
         (TABLE, replace(WRITTEN, holds="Result"), "one of them updates or overwrites rows"),
         (TABLE, replace(WRITTEN, records=True), "sends records to Kafka"),
         (replace(TABLE, table="/archive/summary"), WRITTEN, "different places, lake.default"),
-        (Target(query_name="summary"), WRITTEN, "and what the query summary, which writes"),
+        (Target(query_name="summary"), WRITTEN, "and what the query summary writes"),
     ],
 )
 def test_queries_whose_rows_would_mix_do_not_share_an_output(

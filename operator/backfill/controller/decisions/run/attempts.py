@@ -214,8 +214,9 @@ def react(observed: Observed, draft: Draft) -> None:
     if fruitless >= policy.max_attempts:
         many = f"{fruitless} attempts in a row ended without committing a step"
         one = "the attempt ended without committing a step"
-        if draft.status.delivering:
+        if draft.status.delivering:  # what failed is in the message, with its lines
             many, one = f"{fruitless} attempts in a row failed to deliver a batch", "not delivered"
+            tail = ""
         message = f"{f'{many}. Last failure' if fruitless > 1 else one}: {last.message}\n{tail}"
         draft.fail(_RUNNING, Reason.ATTEMPTS_EXHAUSTED, message.strip())
         return

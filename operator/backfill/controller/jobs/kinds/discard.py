@@ -83,7 +83,7 @@ class DiscardJob:
                     [staged.result for staged in mine],
                     [staged.base_snapshot_id for staged in mine],
                 )
-                drop_table(mine[0].output, mine[0].result)
+                drop_table(mine[0].output)
             except BackfillError as error:
                 problems.append(error)
         for staged in self.staged:
