@@ -70,7 +70,7 @@ for place in ("one", "two"):
     placed = chosen.writeStream.option("checkpointLocation", f"s3a://lake/{place}")
     placed.foreachBatch(counted(place)).start()
     chosen.writeStream.foreachBatch(counted(f"{place} again")).start()
-clicks.writeStream.queryName("lines").foreach(Lines()).start()
+clicks.writeStream.queryName("the lines").foreach(Lines()).start()
 values.withColumn("told", F.expr(told)).writeStream.foreachBatch(compare).start()
 ranked = clicks.groupBy("viewer").count().orderBy(F.desc("count"))
 ranked.writeStream.outputMode("complete").foreachBatch(leader).start()
@@ -88,8 +88,8 @@ def test_values_and_the_order_of_rows_are_those_that_the_query_gave(
     (tmp_path / "lines").mkdir()
     production = Production(tmp_path, lake)
     delivers = {
-        "leader": {},
-        "lines": {},
+        "leader": {"deliver": {"batchInterval": "7d"}},
+        "the-lines": {},
         "foreachBatch-one": {},
         "foreachBatch-two": {},
         "foreachBatch": {},
