@@ -326,6 +326,7 @@ def main() -> None:
         "columns-30": lambda: script("wide_table.py", "--columns", "30"),
         "columns-1500": lambda: script("wide_table.py", "--columns", "1500"),
         "publishing-10000": lambda: script("publishing.py", "--files", "10000"),
+        "delivery": lambda: script("delivery.py"),
         "hand-off": lambda: script("hand_off.py"),
         "hand-off-repartitioned": lambda: script("hand_off.py", "--partitions", "3"),
     }
