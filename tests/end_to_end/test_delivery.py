@@ -174,6 +174,7 @@ def test_a_batch_that_fails_stops_the_delivery_until_it_is_skipped(
         "failed to deliver a batch",
         "the function store failed for batch 1 of output store: ValueError: a row that nobody",
         "app.py",
+        "or list the batch in publish.deliver.skip, and retry",
     ):
         assert words in end.err
     text = production.file.read_text()

@@ -18,7 +18,13 @@ from typing import Literal
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from backfill.api.conditions import Reason
-from backfill.api.errors import BadInput, InvalidPlanInput, ResultLost, UnsupportedProgram
+from backfill.api.errors import (
+    BadInput,
+    InvalidPlanInput,
+    ResultLost,
+    RunFailed,
+    UnsupportedProgram,
+)
 from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
 from backfill.runtime.agent.channel import Channel
 from backfill.runtime.agent.executor_requests import Executors
@@ -271,8 +277,9 @@ class Agent(threading.Thread):
         except Exception as error:
             if self._run.stopping.is_set():
                 return STOPPED
-            compares, delivers = self._run.comparing, self._run.deliveries
-            what = "compared" if compares else "delivered" if delivers else "completed"
+            if isinstance(error, RunFailed):  # it says what has failed
+                return failed(str(error), error)
+            what = "compared" if self._run.comparing else "completed"
             _log.exception("the results could not be %s", what)
             cause = cause_of(error) or type(error).__name__
             return failed(f"the results could not be {what}: {cause}", error)

@@ -216,7 +216,7 @@ def react(observed: Observed, draft: Draft) -> None:
         one = "the attempt ended without committing a step"
         if draft.status.delivering:  # what failed is in the message, with its lines
             many, one = f"{fruitless} attempts in a row failed to deliver a batch", "not delivered"
-            tail = ""
+            tail = "correct the cause, or list the batch in publish.deliver.skip, and retry"
         message = f"{f'{many}. Last failure' if fruitless > 1 else one}: {last.message}\n{tail}"
         draft.fail(_RUNNING, Reason.ATTEMPTS_EXHAUSTED, message.strip())
         return
