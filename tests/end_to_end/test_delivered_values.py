@@ -14,6 +14,8 @@ READ = """
     WHERE ingested >= TIMESTAMPTZ '2024-03-01 02:00Z' AND ingested < TIMESTAMPTZ '2024-03-01 08:00Z'
 """
 APPLICATION = """
+import threading
+import time
 from pyspark.sql import SparkSession, functions as F
 
 spark = SparkSession.builder.getOrCreate()
@@ -58,9 +60,19 @@ class Lines:
 
 
 def counted(place):
+    at_work = []
+
     def store(batch, number):
+        if at_work:
+            raise RuntimeError("a thread of the last call is at work")
+        at_work.append(number)
+        threading.Thread(target=write, args=(batch,), daemon=True).start()
+
+    def write(batch):
+        time.sleep(0.5)
         with open(f"DIRECTORY/{place}", "a") as file:
             print(batch.count(), file=file)
+        at_work.clear()
 
     return lambda batch, number: store(batch, number)
 

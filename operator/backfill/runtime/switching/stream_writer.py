@@ -362,6 +362,7 @@ class SwitchedWriter(ReplacedWriter):
     def _begin_delivered(self, query: CapturedDelivery) -> StreamingQuery:
         """Starts a query whose batches are staged."""
         run, frame, name, output = self._run, self._df, query.name, query.output
+        install_effects()  # threads that the function starts are a part of its call
         make_table(output, run.settings.result(output.name), columns_of_table(frame))
         check_restored(frame, output)
         sink = sink_settings(frame, run.settings, output, name, field_spellings(run.settings))
