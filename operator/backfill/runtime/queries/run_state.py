@@ -256,6 +256,8 @@ class ProgramRun:
         """Set if the run must stop after the released steps: no more queries may start."""
         self._lock = threading.RLock()
         self._left_out: list[StreamingQuery] = []
+        self._names: set[str] = set()
+        """Of queries that are run or surveyed."""
         self._outcome: Outcome | None = None
         self._clock = clock
         self._application_works = application_works
@@ -285,6 +287,15 @@ class ProgramRun:
     def views(self) -> tuple[StreamingQuery, ...]:
         """The queries that the application has started, as it sees them."""
         return self.queries_left_out
+
+    def unused_name(self, wanted: str) -> str:
+        """A name that no other query has: the wanted one, or with a number. It is taken by that."""
+        with self._lock:
+            numbered = (f"{wanted}-{number}" for number in itertools.count(2))
+            every = itertools.chain((wanted,), numbered)
+            name = next(each for each in every if each not in self._names)
+            self._names.add(name)
+            return name
 
     def left_out(self, query: StreamingQuery) -> None:
         """Records a query that the application has started and that is not run."""
@@ -459,7 +470,6 @@ class Run(ProgramRun):
         self._news = threading.Condition()
         self._queries: dict[str, StartedQuery] = {}
         self._written: dict[str, tuple[str, ...]] = {}
-        self._names: set[str] = set()
         self.output_writes: defaultdict[str, OutputWrites] = defaultdict(OutputWrites)
         """By output, how queries write it."""
 
@@ -483,18 +493,10 @@ class Run(ProgramRun):
         """Records a query that the application has started, or that was started again."""
         with self._lock:
             self._queries[query.identity] = query
+            self._names.add(query.name)
             self._changed_at = self._clock()
         if query.output is not None:
             self.writes(query.name, query.output)
-
-    def unused_name(self, wanted: str) -> str:
-        """A name that no other query has: the wanted one, or with a number. It is taken by that."""
-        with self._lock:
-            taken = self._names | {query.name for query in self._queries.values()}
-            numbered = (f"{wanted}-{number}" for number in itertools.count(2))
-            name = next(each for each in itertools.chain((wanted,), numbered) if each not in taken)
-            self._names.add(name)
-            return name
 
     def writes(self, query: str, output: str) -> tuple[str, ...]:
         """Records that a query writes an output. Returns the others that do."""

@@ -1,7 +1,5 @@
 """The writers of a survey: a query is looked at instead of started, and nothing else is written."""
 
-import itertools
-
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -36,6 +34,7 @@ class SurveyingWriter(ReplacedWriter):
 
     def _replacement(self) -> StreamingQuery:
         target, plan, function = self._target, QueryPlan(self._df), self._function
+        name = str(target.by_checkpoint or target.query_name)
         groups_by, keys = plan.groups
         query = SurveyedQuery(
             name=target.query_name,
@@ -43,7 +42,7 @@ class SurveyingWriter(ReplacedWriter):
             topic=target.topic,
             format=target.format,
             output_mode=target.output_mode.lower(),
-            function=None if function is None else self._name_of_function(),
+            function=None if function is None else self._run.unused_name(name),
             by_row=bool(target.row_writer),
             columns=plan.columns,
             inputs=plan.inputs,
@@ -65,13 +64,6 @@ class SurveyingWriter(ReplacedWriter):
         view = LeftOutQuery(target.query_name, self._run, ends=target.ends)
         self._run.left_out(view)
         return view
-
-    def _name_of_function(self) -> str:
-        """The name of the query, by which an output is found; with a number if it is taken."""
-        wanted = str(self._target.by_checkpoint or self._target.query_name)
-        taken = {query.function for query in self._surveyed.queries}
-        numbered = (f"{wanted}-{number}" for number in itertools.count(2))
-        return next(each for each in itertools.chain((wanted,), numbered) if each not in taken)
 
 
 class SurveyedProgram(MainProgram):
