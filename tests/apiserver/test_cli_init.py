@@ -35,7 +35,8 @@ def test_a_backfill_is_proposed_for_an_application_of_the_cluster(
         queries=(SurveyedQuery(name="hourly", inputs=("clicks",)),),
     )
     monkeypatch.setattr(
-        "backfill.cli.survey_program.ask", lambda *_: survey.model_dump_json(by_alias=True).encode()
+        "backfill.controller.proposing.survey_program.ask",
+        lambda *_: survey.model_dump_json(by_alias=True).encode(),
     )
     in_its_image = {
         "spec.mainApplicationFile": "local:///opt/app/main.py",

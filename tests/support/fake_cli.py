@@ -17,7 +17,7 @@ from pathlib import Path
 from backfill.cli.local import foreground_controller
 from backfill.cli.main import main
 from backfill.controller.local import job_process
-from backfill.controller.local.driver import LocalBackend
+from backfill.controller.local_driver.backend import LocalBackend
 from waiting import PATIENCE_SECONDS
 
 _FORKS = multiprocessing.get_context("forkserver")

@@ -1,13 +1,14 @@
 """The Backfill resource: runs a streaming application again on its history."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from backfill.api.base import Model
 from backfill.api.field_types import Name
 from backfill.api.quantities import Time
+from backfill.api.resolved import resolved_spec, search_digest
 from backfill.api.spec import BackfillSpec
 from backfill.api.status import BackfillStatus
 
@@ -54,6 +55,14 @@ class Backfill(Model):
     """Desired state."""
     status: BackfillStatus = BackfillStatus()
     """Observed state."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        """Completes a short spec by what was found for it."""
+        found = self.status.resolved
+        if self.spec.is_short and found is not None and found.found_for == search_digest(self.spec):
+            object.__setattr__(self, "spec", resolved_spec(self.spec, found))
+        return self
 
 
 def unread(metadata: ObjectMeta, status: BackfillStatus) -> Backfill:

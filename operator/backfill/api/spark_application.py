@@ -89,13 +89,9 @@ def read_application(document: Document, base: Path, namespace: str) -> Applicat
         InvalidManifest: a field is wrong, or a file of the program is not on this machine. Its
             fields begin with ``SparkApplication/<name>``.
     """
-    where = f"SparkApplication/{application_name(document)}"
-    try:
-        resource = read_json(_SparkApplication, document)
-    except ValidationError as error:
-        raise InvalidManifest(_named(where, problems_of(error, _SparkApplication))) from None
-    spec, driver = resource.spec, resource.spec.driver
-    main = _located(spec.main_application_file, base)
+    application = application_in_image(document, base, namespace)
+    main = application.main_application_file
+    spec = read_json(_SparkApplication, document).spec
     problems = (
         []
         if Path(main).is_file()
@@ -103,11 +99,26 @@ def read_application(document: Document, base: Path, namespace: str) -> Applicat
     )
     problems += _absent_modules(spec.deps.py_files, base)
     if problems:
-        raise InvalidManifest(_named(where, problems))
+        raise InvalidManifest(_named(f"SparkApplication/{application.name}", problems))
+    return application
+
+
+def application_in_image(document: Document, base: Path, namespace: str) -> Application:
+    """The same without looking for its files.
+
+    Raises:
+        InvalidManifest: a field is wrong.
+    """
+    where = f"SparkApplication/{application_name(document)}"
+    try:
+        resource = read_json(_SparkApplication, document)
+    except ValidationError as error:
+        raise InvalidManifest(_named(where, problems_of(error, _SparkApplication))) from None
+    spec, driver = resource.spec, resource.spec.driver
     return Application(
         name=resource.metadata.name,
         namespace=resource.metadata.namespace or namespace,
-        main_application_file=main,
+        main_application_file=_located(spec.main_application_file, base),
         arguments=spec.arguments,
         spark_conf=spec.spark_conf
         | {f"spark.hadoop.{key}": value for key, value in spec.hadoop_conf.items()},

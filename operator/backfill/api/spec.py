@@ -24,6 +24,8 @@ from backfill.api.source import Source
 from backfill.api.static_table import MOST_STATIC_TABLES, StaticTable
 
 IgnoredQuery = Annotated[str, Field(min_length=1, max_length=255)]
+PublishAll = Literal["None", "Append", "Replace", "Upsert", "Deliver"]
+"""Publish modes that require nothing else of an output."""
 Execution = Literal["Auto", "Streaming", "Batch"]
 Effect = Literal["Connections", "ForeachPartition", "Jvm", "Processes", "Statements", "Writes"]
 
@@ -182,8 +184,15 @@ class BackfillSpec(Model):
     """Production SparkApplication to run on history."""
     window: Window
     """Range of history to produce results for."""
-    sources: Annotated[tuple[Source, ...], Field(min_length=1, max_length=MOST_SOURCES)]
-    """Inputs of the application. List every input that the application reads."""
+    publish: PublishAll | None = None
+    """Publish mode of all outputs that have none. Only used if ``sources`` is empty. Default: none;
+    the results stay in their branches.
+    """
+    sources: Annotated[tuple[Source, ...], Field(max_length=MOST_SOURCES)] = ()
+    """Inputs of the application. List every input that the application reads, or none: what is read
+    and written is then found by running the main program up to the point where its queries start,
+    and looking up its tables, and recorded in ``status.resolved``. Default: none.
+    """
     static_tables: Annotated[tuple[StaticTable, ...], Field(max_length=MOST_STATIC_TABLES)] = ()
     """Iceberg tables that the application reads once, not as a stream, such as dimension tables.
     Default: none; Spark then reads the current state of such tables with its own configuration.
@@ -288,12 +297,20 @@ class BackfillSpec(Model):
         return value
 
     @property
+    def is_short(self) -> bool:
+        """Whether it leaves out what the application reads and writes, so that this is to be
+        found.
+        """
+        return not self.sources
+
+    @property
     def workspace_catalog(self) -> str:
         """Name of the catalog whose connection properties open the workspace.
 
-        It is the first one with a Secret, or else that of the first source.
+        It is the first one with a Secret, or else that of the first source. Empty if there is
+        neither.
         """
         return next(
             (each.name for each in self.catalogs if each.secret_ref),
-            self.sources[0].table.partition(".")[0],
+            self.sources[0].table.partition(".")[0] if self.sources else "",
         )

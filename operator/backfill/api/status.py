@@ -10,6 +10,7 @@ from backfill.api.conditions import Condition, ConditionType, Reason
 from backfill.api.field_types import ColumnName, InputName, PlanId, TableName
 from backfill.api.hand_off import HandOffStatus
 from backfill.api.quantities import Time
+from backfill.api.resolved import Resolved
 from backfill.api.spec import MOST_OUTPUTS, MOST_SOURCES
 
 HowRun = Literal["Streaming", "Batch"]
@@ -502,6 +503,8 @@ class BackfillStatus(Model):
     """Digest of the spec that the controller acted on last. A failed Backfill is retried when its
     spec changes, except for ``ttlAfterFinished``.
     """
+    resolved: Resolved | None = None
+    """What was found of the application because ``spec.sources`` is empty. Unset otherwise."""
     plan_id: PlanId | None = None
     """ID of the plan. Unset until the plan is made."""
     plan_digest: Annotated[str, Field(max_length=64)] = ""

@@ -40,6 +40,16 @@ class Format(StrEnum):
     JSON = "json"
 
 
+class PublishMode(StrEnum):
+    """Publish modes that require nothing else of an output."""
+
+    NONE = "None"
+    APPEND = "Append"
+    REPLACE = "Replace"
+    UPSERT = "Upsert"
+    DELIVER = "Deliver"
+
+
 def command(*, json: str = "") -> Callable[[_Method], _Method]:
     """Makes a method a command. ``json`` is what it prints with ``--output json``, if anything."""
 
@@ -78,6 +88,25 @@ File = Annotated[
     typer.Argument(
         metavar="FILE",
         help="Manifest file with the Backfill and the SparkApplication that it refers to.",
+    ),
+]
+RunWindow = Annotated[
+    str | None,
+    typer.Option(
+        "--window",
+        metavar="START/END",
+        help=(
+            "Run the only SparkApplication of FILE, which has no Backfill, on this window: two"
+            " times in RFC 3339, or two dates (midnight UTC). END is exclusive. What the program"
+            " reads and writes is found by itself."
+        ),
+    ),
+]
+RunPublish = Annotated[
+    PublishMode | None,
+    typer.Option(
+        "--publish",
+        help="With --window: publish mode of the outputs. Default: keep results in branches.",
     ),
 ]
 Programs = Annotated[
@@ -177,8 +206,10 @@ class OnThisMachine(Protocol):
     """Commands that need the program and its data on this machine."""
 
     @command(json="the result as one line of JSON at the end")
-    def run(self, file: File) -> int:
+    def run(self, file: File, *, window: RunWindow = None, publish: RunPublish = None) -> int:
         """Run a Backfill on this machine, or continue one.
+
+        With `--window`, FILE contains only the production SparkApplication.
 
         Exit status: 0 succeeded, 1 failed, 2 bad input, 3 waiting for a person.
         """

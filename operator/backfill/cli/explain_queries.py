@@ -1,47 +1,13 @@
-"""Says how each query of an application would be run, by running its main program in a driver on
-this machine up to where its queries start.
-"""
+"""Prints how each query of an application would be run."""
 
 from rich.console import Console
 from rich.table import Table
 
 from backfill.api.backfill import Backfill
-from backfill.api.spark_application import Application
 from backfill.api.status import execution_in_words
-from backfill.cli.ask_driver import ask, check_answered
 from backfill.cli.text import seconds
 from backfill.controller.decisions.run.execution_messages import too_short
-from backfill.controller.driver import Launch
-from backfill.planning.plan import plan_directory
-from backfill.planning.workspace import Workspace, checkpoints
-from backfill.protocol.explanation import (
-    EXPLANATION_FILE,
-    FIRST_OF_MANY,
-    NOT_COMPARED,
-    ExplainedQuery,
-    Explanation,
-)
-
-_MODULE = "backfill.runtime.explain"
-
-
-def explain(
-    backfill: Backfill, application: Application, plan_id: str, workspace: Workspace
-) -> tuple[ExplainedQuery, ...]:
-    """How each query of an application would run with a plan.
-
-    The workspace of the plan is on this machine. Nothing is written to tables.
-
-    Raises:
-        BadInput: the program cannot be run on history, or not on this machine.
-        BackfillError: the program failed.
-    """
-    plan = plan_directory(workspace, plan_id)
-    launch = Launch(1, backfill, plan_id, plan, checkpoints(workspace))
-    found = ask(_MODULE, EXPLANATION_FILE, application, launch)
-    answer = Explanation.model_validate_json(found)
-    check_answered(answer.reason, answer.message)
-    return answer.queries
+from backfill.protocol.explanation import FIRST_OF_MANY, NOT_COMPARED, ExplainedQuery
 
 
 def render_queries(

@@ -11,6 +11,7 @@ from typing import Final, Literal, Protocol
 from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
 from backfill.api.output import Output
+from backfill.api.spark_application import Application
 from backfill.api.spec import BackfillSpec
 from backfill.planning.workspace import Workspace
 from backfill.protocol.driver_settings import DriverSettings
@@ -73,6 +74,10 @@ class Backend(Protocol):
     @property
     def parallelism(self) -> int:
         """Number of tasks that can run at once."""
+
+    @property
+    def application(self) -> Application | None:
+        """The application; None if there is none yet."""
 
     def obstacles(self) -> Sequence[Problem]:
         """Why no driver can be started at all. Checked before planning and before each attempt."""

@@ -172,6 +172,9 @@ class Reconciler:
             now=now,
             workspace=workspace,
             parallelism=self._backend.parallelism if unplanned else 1,
+            application=(
+                self._backend.application if unplanned and backfill.spec.is_short else None
+            ),
             policy=self._policy,
             shutting_down=self.shutting_down,
             obstacles=(

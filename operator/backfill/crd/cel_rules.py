@@ -56,7 +56,13 @@ _SPEC: Final = (
         "maxMisalignment",
     ),
     Rule(
-        f"self.sources.all(s, !({_HAS_TOPIC.format('s')})"
+        "!has(self.publish) || !has(self.sources) || self.sources.size() == 0",
+        "has no effect, because spec.sources lists what is read; set publish.mode of each output,"
+        " or remove sources, which are then found",
+        "publish",
+    ),
+    Rule(
+        f"!has(self.sources) || self.sources.all(s, !({_HAS_TOPIC.format('s')})"
         f" || self.sources.exists_one(t, {_HAS_TOPIC.format('t')}"
         " && t.live.kafka.topic == s.live.kafka.topic))",
         "two sources have the same topic; list every topic once",
@@ -76,8 +82,9 @@ _SPEC: Final = (
         "outputs",
     ),
     Rule(
-        "!has(self.outputs) || self.sources.all(s, (has(s.snapshot) && (has(s.snapshot.id) ||"
-        " has(s.snapshot.asOf))) || !self.outputs.exists(o, o.table == s.table))",
+        "!has(self.outputs) || !has(self.sources) || self.sources.all(s, (has(s.snapshot) &&"
+        " (has(s.snapshot.id) || has(s.snapshot.asOf))) ||"
+        " !self.outputs.exists(o, o.table == s.table))",
         "the table of an output is also the table of a source, so the application would read the"
         " old rows of its own output; write to another table, or choose the rows to read with the"
         " source's snapshot (id or asOf)",
@@ -90,7 +97,7 @@ _SPEC: Final = (
         "ignoredQueries",
     ),
     Rule(
-        "!has(self.catalogs) || self.catalogs.size() == 0"
+        "!has(self.catalogs) || self.catalogs.size() == 0 || !has(self.sources)"
         " || self.sources.all(s, self.catalogs.exists(c, c.name == s.table.split('.')[0]))",
         "a source's table is in a catalog that spec.catalogs does not list; add the catalog there",
         "catalogs",
@@ -129,15 +136,15 @@ _SPEC: Final = (
         "catalogs",
     ),
     Rule(
-        "self.ordering.policy != 'Strict' || self.sources.all(s, has(s.kafka) &&"
-        " has(s.kafka.partitionColumn) && has(s.kafka.offsetColumn))",
+        "self.ordering.policy != 'Strict' || !has(self.sources) || self.sources.all(s,"
+        " has(s.kafka) && has(s.kafka.partitionColumn) && has(s.kafka.offsetColumn))",
         "Strict requires kafka.partitionColumn and kafka.offsetColumn for every source; set them,"
         " or choose another policy",
         "ordering.policy",
     ),
     Rule(
-        f"!{_some_time('waitForInput')} || self.sources.all(s, !has(s.snapshot) ||"
-        " !(has(s.snapshot.id) || has(s.snapshot.asOf)))",
+        f"!{_some_time('waitForInput')} || !has(self.sources) || self.sources.all(s,"
+        " !has(s.snapshot) || !(has(s.snapshot.id) || has(s.snapshot.asOf)))",
         "cannot be combined with snapshot.id or snapshot.asOf of a source, since a fixed snapshot"
         " never gets more rows; remove waitForInput, or id and asOf of every source",
         "waitForInput",
@@ -195,7 +202,7 @@ _SPEC: Final = (
         "execution",
     ),
     Rule(
-        "!has(self.handOff) || self.sources.all(s,"
+        "!has(self.handOff) || !has(self.sources) || self.sources.all(s,"
         " (has(self.handOff.startingTimestampMargin) || (has(s.kafka) &&"
         " has(s.kafka.partitionColumn) && has(s.kafka.offsetColumn))))",
         "handOff requires kafka.partitionColumn and kafka.offsetColumn for every source, to"
@@ -217,7 +224,8 @@ _SPEC: Final = (
         "handOff.maxLag",
     ),
     Rule(
-        "!has(self.handOff) || !has(self.handOff.maxDistance) || self.sources.all(s,"
+        "!has(self.handOff) || !has(self.handOff.maxDistance) || !has(self.sources) ||"
+        " self.sources.all(s,"
         " has(s.kafka) && has(s.kafka.partitionColumn) && has(s.kafka.offsetColumn) &&"
         " (!has(s.snapshot) || (!has(s.snapshot.id) && !has(s.snapshot.asOf))))",
         "requires kafka.partitionColumn and kafka.offsetColumn for every source, without"
@@ -226,7 +234,8 @@ _SPEC: Final = (
         "handOff.maxDistance",
     ),
     Rule(
-        "!has(self.handOff) || self.sources.all(s, !has(s.filter) && !has(s.regions))",
+        "!has(self.handOff) || !has(self.sources) || self.sources.all(s, !has(s.filter) &&"
+        " !has(s.regions))",
         "filter and regions exclude rows from history that live traffic contains; remove them, and"
         " filter in the application",
         "sources",

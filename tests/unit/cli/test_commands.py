@@ -104,7 +104,9 @@ def test_without_java_nothing_is_planned(
     started: list[Job] = []
     monkeypatch.setattr(Worker, "start", lambda _self, job: started.append(job))
     nothing = Problem("", "Spark needs Java 17 or newer, but none was found", "install one")
-    monkeypatch.setattr("backfill.controller.local.driver.find_java", lambda _environment: nothing)
+    monkeypatch.setattr(
+        "backfill.controller.local_driver.backend.find_java", lambda _environment: nothing
+    )
     ended = backfill("run", str(runs.file))
     assert ended.status == 2
     assert ended.err == "error: Spark needs Java 17 or newer, but none was found; install one\n"

@@ -30,7 +30,9 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def set_to(**survey: Any) -> None:
         text = Survey.model_validate(survey).model_dump_json(by_alias=True)
-        monkeypatch.setattr("backfill.cli.survey_program.ask", lambda *_: text.encode())
+        monkeypatch.setattr(
+            "backfill.controller.proposing.survey_program.ask", lambda *_: text.encode()
+        )
 
     set_to(
         inputs=(SurveyedInput(kind="Topic", name="clicks"),),
@@ -99,7 +101,7 @@ def test_a_file_is_never_replaced(init: Init, tmp_path: Path) -> None:
 def test_a_file_in_no_directory_is_refused_before_the_program_runs(
     init: Init, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("backfill.cli.survey_program.ask")
+    monkeypatch.delattr("backfill.controller.proposing.survey_program.ask")
     end = init("--output", "none/b.yaml")
     assert (end.status, end.err) == (
         2,

@@ -12,10 +12,9 @@ from backfill.api.backfill import Backfill
 from backfill.api.manifests.backfill_manifest import load_manifests
 from backfill.api.quantities import format_duration
 from backfill.api.spec import Window
-from backfill.cli.init import propose
-from backfill.cli.proposal.manifest import About, manifest
-from backfill.cli.proposal.proposed import Proposal
-from backfill.cli.proposal.proposed_times import times
+from backfill.cli.proposal.manifest import manifest
+from backfill.controller.proposing.find_out import Findings, propose
+from backfill.controller.proposing.proposed import Proposal
 from backfill.planning.lateness_sample import ArrivalLags
 from backfill.protocol.explanation import ExplainedQuery
 from backfill.protocol.survey_result import (
@@ -104,9 +103,8 @@ def written(
     measured: Mapping[str, ArrivalLags] | None = None,
 ) -> tuple[Backfill, str]:
     """The manifest as it is read, and its text without line breaks in comments."""
-    about = About("clicks-2024-03-01", None, "clicks", WINDOW)
-    lengths = times(proposal, queries, measured or {})
-    text = manifest(about, proposal, lengths, measured or {})
+    found = Findings("clicks", WINDOW, proposal, measured or {}, ())
+    text = manifest("clicks-2024-03-01", None, found.spec(queries), proposal.unsolved)
     assert max(map(len, text.splitlines())) <= 100
     words = " ".join(line.strip().removeprefix("#").strip() for line in text.splitlines())
     return load_manifests(text, require_application=False).backfill, words
@@ -197,10 +195,7 @@ def test_a_table_that_the_program_writes_is_not_proposed_for_its_topic() -> None
 def test_names_are_compared_without_case_and_punctuation(name: str, table: str) -> None:
     found = proposed({table: CLICKS, "lake.raw.hourly": HOURLY}, read=topic(name))
     assert found.sources[0].table.value == table
-    assert load_manifests(
-        manifest(About("a", None, "a", WINDOW), found, times(found, None, {}), {}),
-        require_application=False,
-    )
+    assert written(found)
 
 
 def test_fields_of_avro_in_another_case_than_columns_are_asked_about() -> None:

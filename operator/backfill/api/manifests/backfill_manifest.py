@@ -82,6 +82,27 @@ def load_manifests(source: Path | str, *, require_application: bool = True) -> M
     return Manifests(backfill, application)
 
 
+def load_application(file: Path, namespace: str) -> Application:
+    """The only SparkApplication of a file, which has no Backfill. ``namespace`` is that of an
+    application that names none.
+
+    Raises:
+        InvalidManifest: with every problem found.
+    """
+    documents = read_documents(_text(file), str(file))
+    kinds = [document.get("kind") for document in documents]
+    if kinds.count(_APPLICATION_KIND) != 1 or KIND in kinds:
+        raise InvalidManifest(
+            Problem(
+                "",
+                f"{file} must contain exactly one SparkApplication, and no Backfill, to be run"
+                " with --window",
+                "specify the file of the production SparkApplication, or remove --window",
+            )
+        )
+    return read_application(documents[kinds.index(_APPLICATION_KIND)], file.parent, namespace)
+
+
 @dataclass(frozen=True)
 class ForCluster:
     """Contents of a manifest file for a cluster. The application's files need not be on this
@@ -201,6 +222,7 @@ def _parts(spec: JsonValue | None) -> SpecParts:
         hands_over=hand_off is not None,
         by_time=isinstance(hand_off, dict) and hand_off.get("startingTimestampMargin") is not None,
         application=_name_of(given.get("applicationRef")),
+        publishes_all=given.get("publish") is not None,
     )
 
 

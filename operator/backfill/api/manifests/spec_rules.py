@@ -236,6 +236,15 @@ def _units_have_columns(parts: SpecParts) -> Iterator[Problem]:
             )
 
 
+def _publish_is_for_found_outputs(parts: SpecParts) -> Iterator[Problem]:
+    if parts.publishes_all and parts.sources:
+        yield Problem(
+            "spec.publish",
+            "has no effect, because spec.sources lists what is read",
+            "set publish.mode of each output, or remove sources, which are then found",
+        )
+
+
 def _keys_identify_rows(parts: SpecParts) -> Iterator[Problem]:
     for n, output in enumerate(parts.outputs):
         if output is None:
@@ -353,6 +362,7 @@ _RULES = (
     _strict_order_has_offsets,
     _outputs_know_the_window,
     _units_have_columns,
+    _publish_is_for_found_outputs,
     _keys_identify_rows,
     _comparisons_fit_together,
     _execution_in_order,

@@ -18,11 +18,12 @@ from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.decision import check_reason, next_undo
 from backfill.api.errors import BackfillError, BadInput, Problem, SpecChanged
 from backfill.api.forbidden_changes import program_difference, spec_difference
+from backfill.api.resolved import resolved_spec
 from backfill.api.spark_application import Application
 from backfill.api.status import DecisionStatus, Verdict
 from backfill.cli.backfill_view import View
 from backfill.cli.check import check_programs
-from backfill.cli.commands import DEFAULT_STATE, Commands, OnThisMachine
+from backfill.cli.commands import DEFAULT_STATE, Commands, OnThisMachine, PublishMode
 from backfill.cli.exit_status import FAILED, SUCCEEDED, WAITS
 from backfill.cli.local.foreground_controller import control
 from backfill.cli.local.plan_command import show_plan
@@ -30,13 +31,14 @@ from backfill.cli.local.target import DEFAULT_NAMESPACE, find, read_file
 from backfill.cli.optional_dependencies import SPARK, TABLES, require
 from backfill.cli.result_json import result_line
 from backfill.cli.run_end import already_succeeded, exit_status, print_end, waiting_for
+from backfill.cli.short_form import short_manifests
 from backfill.cli.status_pages import details, listing
-from backfill.cli.survey_program import survey_of
 from backfill.cli.text import say, warn
 from backfill.controller.decisions.result.finished import expires_at
 from backfill.controller.local.lock import ControllerLock
 from backfill.controller.local.store import LocalStore
 from backfill.controller.local.store import stored as stored_in
+from backfill.controller.proposing.survey_program import survey_of
 from backfill.protocol.controller_liveness import controller_alive
 
 _POLL_SECONDS = 0.1
@@ -56,10 +58,16 @@ class LocalCommands(Commands, OnThisMachine):
     def names(self) -> list[str]:
         return []  # the shell completes manifest files
 
-    def run(self, file: Path) -> int:
+    def run(
+        self, file: Path, *, window: str | None = None, publish: PublishMode | None = None
+    ) -> int:
         """One that has succeeded is left unchanged."""
         require(*TABLES, SPARK)
-        manifests = read_file(file, self.namespace, require_application=True)
+        if window is None:
+            _refuse_publish(publish)
+            manifests = read_file(file, self.namespace, require_application=True)
+        else:
+            manifests = short_manifests(file, window, publish, self.namespace)
         backfill, application = manifests.backfill, manifests.application
         if application is None:
             raise AssertionError("the application was required")
@@ -71,6 +79,7 @@ class LocalCommands(Commands, OnThisMachine):
             if stored is None:
                 store.create(backfill, application)
             else:
+                backfill = _completed(backfill, stored)
                 self._refuse_changes(store, stored, backfill, application)
                 if exit_status(stored) == SUCCEEDED:
                     return self._say_finished(self._without_expired_remains(store, stored))
@@ -276,6 +285,20 @@ class LocalCommands(Commands, OnThisMachine):
     def _print_result(self, backfill: Backfill) -> None:
         if self.as_json:
             print(result_line(backfill), flush=True)  # noqa: T201
+
+
+def _refuse_publish(publish: PublishMode | None) -> None:
+    if publish is not None:
+        fix = "set publish in the Backfill's spec, or add --window and remove the Backfill"
+        raise BadInput(Problem("--publish", "requires --window", fix))
+
+
+def _completed(wanted: Backfill, stored: Backfill) -> Backfill:
+    """The Backfill of a file with what was found for its plan, if it leaves that out."""
+    found = stored.status.resolved
+    if not wanted.spec.is_short or found is None or stored.status.plan_id is None:
+        return wanted
+    return wanted.model_copy(update={"spec": resolved_spec(wanted.spec, found)})
 
 
 def _refuse_deploy(backfill: Backfill) -> None:

@@ -14,10 +14,10 @@ from backfill.cli.screen import Display, display
 from backfill.controller.decisions.handing_over import repeats_warning, retention_warning
 from backfill.controller.driver import shuffle_partitions
 from backfill.controller.local.channel import ControllerChannel
-from backfill.controller.local.driver import LocalBackend
 from backfill.controller.local.jobs import Worker
 from backfill.controller.local.loop import Loop
 from backfill.controller.local.store import LocalStore
+from backfill.controller.local_driver.backend import LocalBackend
 from backfill.controller.reconcile import Reconciled, Reconciler
 
 _WORKER_LOG = "worker.log"

@@ -3,7 +3,7 @@
 import json
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,19 +12,24 @@ from rich.console import Console
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError, BadInput
+from backfill.api.resolved import Resolved, resolved_spec
+from backfill.api.spark_application import Application
 from backfill.cli.backfill_view import planning_in_words
 from backfill.cli.exit_status import SUCCEEDED
-from backfill.cli.explain_queries import explain, render_queries, warnings
+from backfill.cli.explain_queries import render_queries, warnings
+from backfill.cli.found_page import render_found
 from backfill.cli.local.target import read_file
 from backfill.cli.optional_dependencies import SPARK, TABLES, require
 from backfill.cli.plan_page import render_plan
 from backfill.controller.decisions.plan.complete_input import incomplete_input, input_checks
 from backfill.controller.decisions.run.run_estimate import by_earlier_runs
-from backfill.controller.jobs.any_job import JobState
+from backfill.controller.jobs.any_job import Job, JobState
 from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
+from backfill.controller.jobs.kinds.resolve import ResolveJob
 from backfill.controller.local.jobs import Worker
-from backfill.controller.local.local_spark_conf import cores
 from backfill.controller.local.store import stored
+from backfill.controller.local_driver.local_spark_conf import cores
+from backfill.controller.proposing.explain_program import explain
 from backfill.planning.plan import PlanHeader
 from backfill.planning.plan_summary import PlanSummary, summarize
 from backfill.planning.workspace import Workspace
@@ -47,7 +52,13 @@ def show_plan(
     require(*TABLES, *((SPARK,) if explained else ()))
     manifests = read_file(file, namespace, require_application=explained)
     backfill, application, err = manifests.backfill, manifests.application, Console(stderr=True)
-    queries = None
+    queries = found = None
+    if backfill.spec.is_short:
+        application = read_file(file, namespace, require_application=True).application
+        assert application is not None  # it was required
+        found = _searched(backfill, application, err)
+        complete = resolved_spec(backfill.spec, found)
+        backfill = backfill.model_copy(update={"spec": complete})
     with tempfile.TemporaryDirectory(prefix="backfill-plan-") as directory:
         workspace = Workspace(directory)
         header = dry_run(backfill, workspace, err)
@@ -63,6 +74,8 @@ def show_plan(
         print(_document(backfill, summary, queries))  # noqa: T201
     else:
         console = Console()
+        if found is not None:
+            console.print(render_found(backfill.spec, found))
         console.print(render_plan(backfill.metadata.name, summary, estimated_for="on this machine"))
         if queries is not None:
             render_queries(backfill, queries, console)
@@ -99,24 +112,48 @@ def dry_run(backfill: Backfill, workspace: Workspace, err: Console) -> PlanHeade
     Raises:
         BackfillError: with every problem found.
     """
+    parallelism = cores(backfill.spec.overrides.spark_conf)
+    job = PlanJob.of(backfill, workspace, parallelism, dry_run=True)
     with err.status("planning") as spinner:
-        worker = Worker(Path(workspace.uri) / "worker.log", kept=False)
-        parallelism = cores(backfill.spec.overrides.spark_conf)
-        worker.start(PlanJob.of(backfill, workspace, parallelism, dry_run=True))
-        try:
-            while (state := worker.state) is not None and state.phase == "Running":
-                spinner.update(planning_in_words(state.progress))
-                time.sleep(_POLL_SECONDS)
-        finally:
-            worker.close()
-        return _header(state)
+        made = _done(job, Path(workspace.uri), lambda state: spinner.update(_in_words(state)))
+    assert isinstance(made, PlanResult)
+    return made.header
 
 
-def _header(state: JobState | None) -> PlanHeader:
-    if state is not None and isinstance(state.result, PlanResult):
-        return state.result.header
-    raise (
-        state.error
-        if state is not None and state.error is not None
-        else BackfillError("planning returned no result")
-    )
+def _in_words(state: JobState) -> str:
+    return planning_in_words(state.progress)
+
+
+def _searched(backfill: Backfill, application: Application, err: Console) -> Resolved:
+    """What was found of an application whose Backfill does not say it.
+
+    Raises:
+        BackfillError: with every problem found.
+    """
+    job = ResolveJob.of(backfill, application)
+    with (
+        tempfile.TemporaryDirectory(prefix="backfill-found-") as directory,
+        err.status("finding out what the application reads and writes"),
+    ):
+        found = _done(job, Path(directory), lambda _state: None)
+    assert isinstance(found, Resolved)
+    return found
+
+
+def _done(job: Job, directory: Path, watch: Callable[[JobState], None]) -> object:
+    """The result of a job, whose process logs into a directory.
+
+    Raises:
+        BackfillError: it failed.
+    """
+    worker = Worker(directory / "worker.log", kept=False)
+    worker.start(job)
+    try:
+        while (state := worker.state) is not None and state.phase == "Running":
+            watch(state)
+            time.sleep(_POLL_SECONDS)
+    finally:
+        worker.close()
+    if state is None or state.phase != "Done":
+        raise (state and state.error) or BackfillError("the job returned no result")
+    return state.result

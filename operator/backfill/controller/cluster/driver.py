@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 from backfill.api.backfill import Backfill
-from backfill.api.errors import BadInput, ConflictError, Problem
+from backfill.api.errors import BadInput, ConflictError, InvalidManifest, Problem
+from backfill.api.spark_application import Application, application_in_image
 from backfill.controller.children.child_manifests import (
     application_digest,
     child_manifests,
@@ -98,6 +100,17 @@ class KubernetesBackend:
             sizing = self._dialect.sizing(production, backfill)
             self._sized = backfill.metadata.generation, sizing.parallelism
         return self._sized[1]
+
+    @property
+    def application(self) -> Application | None:
+        """The application as its image has it."""
+        backfill = self._backfill
+        production = application_of(self._cluster, backfill)
+        if isinstance(production, Problem):
+            return None
+        with suppress(InvalidManifest):  # of another Spark operator
+            return application_in_image(production, Path("/"), backfill.metadata.namespace)
+        return None
 
     def obstacles(self) -> Sequence[Problem]:
         """What prevents the next attempt, as far as that can be known without creating it; the API

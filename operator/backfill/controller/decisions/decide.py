@@ -77,6 +77,8 @@ def _begin(observed: Observed, draft: Draft) -> None:
     status, backfill = draft.status, observed.backfill
     if status.observed_generation != backfill.metadata.generation or not status.spec_digest:
         draft.set(spec_digest=digest(backfill.spec), retry=None, input_wait=None)
+    elif status.plan_id is None and status.resolved is not None:
+        draft.set(spec_digest=digest(backfill.spec))  # it is complete now
     if status.plan_id is None and status.finished_at is not None:  # it was refused, and begins anew
         draft.remove_condition(ConditionType.RUNNING)
         draft.set(started_at=None)

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
+from backfill.api.spark_application import Application
 from backfill.api.spec import OrderingPolicy
 from backfill.api.status import Attempt, DecisionStatus
 from backfill.controller.decisions.policy import CLUSTER, Policy
@@ -33,6 +34,8 @@ class Observed:
     """Location of this Backfill's plan and checkpoints."""
     parallelism: int = 1
     """Number of tasks that can run at once. Planning splits large files by it."""
+    application: Application | None = None
+    """The application, while it is not known what it reads and writes."""
     policy: Policy = CLUSTER
     """How a watched run differs from one on a cluster."""
     shutting_down: bool = False

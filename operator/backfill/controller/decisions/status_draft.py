@@ -7,6 +7,7 @@ from backfill.api.conditions import Condition, ConditionType, Reason, find_condi
 from backfill.api.errors import Problem
 from backfill.api.hand_off import HandOffStatus
 from backfill.api.redaction import redact
+from backfill.api.resolved import Resolved
 from backfill.api.status import (
     MOST_ATTEMPTS_KEPT,
     Attempt,
@@ -31,6 +32,7 @@ class StatusChange(TypedDict, total=False):
 
     observed_generation: int
     spec_digest: str
+    resolved: Resolved | None
     plan_id: str | None
     plan_digest: str
     application_digest: str

@@ -23,8 +23,8 @@ class Job(Protocol):
 
 
 def job_kind(kind: type[Job]) -> str:
-    """``plan``, ``extend``, ``recover``, ``verify``, ``settle``, ``publish``, ``undo`` or
-    ``discard``.
+    """``resolve``, ``plan``, ``extend``, ``recover``, ``verify``, ``settle``, ``publish``,
+    ``undo`` or ``discard``.
     """
     return kind.__name__.removesuffix("Job").lower()
 

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from backfill.api import errors
 from backfill.api.base import Checked, shortened
 from backfill.api.errors import BackfillError, BadInput, Problem, first_line
+from backfill.api.resolved import Resolved
 from backfill.controller.jobs.any_job import Job, Used, job_kind
 from backfill.controller.jobs.job_messages import Message
 from backfill.controller.jobs.kinds.discard import DiscardJob
@@ -21,6 +22,7 @@ from backfill.controller.jobs.kinds.extend import ExtendJob, Extension
 from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
 from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
 from backfill.controller.jobs.kinds.recover import RecoverJob
+from backfill.controller.jobs.kinds.resolve import ResolveJob
 from backfill.controller.jobs.kinds.settle import SettleJob, SettleResult
 from backfill.controller.jobs.kinds.undo import UndoJob, UndoResult
 from backfill.controller.jobs.kinds.verify import VerifyJob
@@ -30,6 +32,7 @@ from backfill.planning.planning_progress import PlanningProgress
 _JOBS: dict[str, TypeAdapter[Any]] = {
     job_kind(kind): TypeAdapter(kind)
     for kind in (
+        ResolveJob,
         PlanJob,
         ExtendJob,
         RecoverJob,
@@ -41,6 +44,7 @@ _JOBS: dict[str, TypeAdapter[Any]] = {
     )
 }
 _RESULTS: dict[str, TypeAdapter[Any]] = {
+    "resolve": TypeAdapter(Resolved),
     "plan": TypeAdapter(PlanResult),
     "extend": TypeAdapter(Extension),
     "recover": TypeAdapter(PlanHeader),

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from backfill.controller.local.model_files import CachedModel, M, Version, version_of
 from backfill.protocol.atomic_files import replace_file
+from backfill.protocol.model_files import CachedModel, M, Version, version_of
 from backfill.protocol.split_assignment import (
     ASSIGNMENT_FILE,
     STATUS_FILE,

@@ -24,15 +24,15 @@ from backfill.api.errors import BackfillError
 from backfill.api.spark_application import Application
 from backfill.api.spec import BackfillSpec
 from backfill.api.status import BackfillStatus, DecisionStatus, Verdict
-from backfill.controller.local.model_files import (
+from backfill.planning.workspace import Workspace
+from backfill.protocol.atomic_files import replace_file
+from backfill.protocol.model_files import (
     CachedModel,
     Version,
     damaged,
     read_model,
     version_of,
 )
-from backfill.planning.workspace import Workspace
-from backfill.protocol.atomic_files import replace_file
 
 _RESOURCE = "backfill.json"
 _APPLICATION = "application.json"

@@ -223,7 +223,6 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
             {"suspend": "soon"},
             'spec.suspend: "soon" is not true or false; remove the quotes',
         ),
-        "no sources": ({"sources": []}, "spec.sources: [] should have at least 1 item"),
         "a mapping for a list": (
             {"sources": {"a": 1}},
             'spec.sources: {"a": 1} is not a list; use a list',

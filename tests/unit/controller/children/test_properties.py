@@ -12,7 +12,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.spark_application import read_application
 from backfill.controller.children.child_manifests import child_manifests
 from backfill.controller.driver import Launch
-from backfill.controller.local.driver import LocalBackend
+from backfill.controller.local_driver.backend import LocalBackend
 from backfill.planning.workspace import Workspace
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE
 from backfill.runtime.session_conf import resolved_conf

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, PublishConflict
+from backfill.api.resolved import Origin, Resolved
+from backfill.api.spark_application import Application
 from backfill.api.spec import Window
 from backfill.api.status import ExportStatus, OutputStatus
 from backfill.controller.cluster.job_pods.packed_jobs import (
@@ -29,6 +31,7 @@ from backfill.controller.jobs.kinds.extend import ExtendJob, Extension
 from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
 from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
 from backfill.controller.jobs.kinds.recover import RecoverJob
+from backfill.controller.jobs.kinds.resolve import ResolveJob
 from backfill.controller.jobs.kinds.settle import SettleJob, SettleResult, Totals
 from backfill.controller.jobs.kinds.undo import UndoJob, UndoResult
 from backfill.controller.jobs.kinds.verify import VerifyJob
@@ -49,7 +52,15 @@ STAGED = staged_outputs(RESOURCE)
 WINDOW: Window = RESOURCE.spec.window
 PLAN = PlanJob.of(RESOURCE, Workspace("s3://lake/a"), 8)
 EXTEND = ExtendJob.of(RESOURCE, Workspace("s3://lake/a"), HEADER)
+SHORT = RESOURCE.model_copy(update={"spec": RESOURCE.spec.model_copy(update={"sources": ()})})
+FOUND = Resolved(
+    found_for="0f",
+    sources=RESOURCE.spec.sources,
+    warm_up="1h",
+    origins=(Origin(field="spec.window.warmUp", why="results depend on rows 1h earlier"),),
+)
 ENDS: list[tuple[Job, object]] = [
+    (ResolveJob.of(SHORT, Application(name="app", main_application_file="/app/main.py")), FOUND),
     (
         PLAN,
         PlanResult(

@@ -10,10 +10,10 @@ from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError
 from backfill.api.pods import Overrides
 from backfill.api.spark_application import Application
-from backfill.controller.local.driver import LocalBackend
-from backfill.controller.local.model_files import read_model
 from backfill.controller.local.store import LocalStore
+from backfill.controller.local_driver.backend import LocalBackend
 from backfill.protocol.atomic_files import replace_file
+from backfill.protocol.model_files import read_model
 
 
 @pytest.mark.parametrize("content", [b"", b'{"spec": {', b"\xff\x00", b"[]"])

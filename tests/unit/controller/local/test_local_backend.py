@@ -18,11 +18,11 @@ from backfill.api.pods import Overrides
 from backfill.api.spark_application import Application
 from backfill.api.status import SourceStatus
 from backfill.controller.driver import DriverState, Launch
-from backfill.controller.local import local_spark_conf
-from backfill.controller.local.driver import LocalBackend
-from backfill.controller.local.java import find_java
-from backfill.controller.local.local_spark_conf import cores, local_conf, local_variables
-from backfill.controller.local.processes import group_members
+from backfill.controller.local_driver import local_spark_conf
+from backfill.controller.local_driver.backend import LocalBackend
+from backfill.controller.local_driver.java import find_java
+from backfill.controller.local_driver.local_spark_conf import cores, local_conf, local_variables
+from backfill.controller.local_driver.processes import group_members
 from backfill.planning.workspace import Workspace
 from backfill.protocol.driver_settings import DriverSettings
 from situations import HEADER, backfill, planned
@@ -309,7 +309,7 @@ def test_a_java_home_that_is_too_old_gives_way_to_the_java_on_the_path(tmp_path:
 def test_without_a_java_that_is_new_enough_one_line_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backfill.controller.local.java._INSTALLED", ())
+    monkeypatch.setattr("backfill.controller.local_driver.java._INSTALLED", ())
     home = _java(tmp_path / "home", "11.0.2")
     problem = find_java({"JAVA_HOME": str(home), "PATH": str(tmp_path)})
     assert isinstance(problem, Problem)

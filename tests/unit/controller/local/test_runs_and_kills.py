@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from backfill.api.conditions import Reason
-from backfill.controller.local.processes import group_members
+from backfill.controller.local_driver.processes import group_members
 from local_runs import HOURS, STEPS, LocalRuns
 
 

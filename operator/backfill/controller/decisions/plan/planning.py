@@ -3,9 +3,10 @@
 from datetime import timedelta
 
 from backfill.api.conditions import ConditionType, Reason
-from backfill.api.errors import BadInput, InputAwaited
+from backfill.api.errors import BadInput, InputAwaited, Problem
 from backfill.api.hand_off import HandOffStatus
 from backfill.api.quantities import count, from_us
+from backfill.api.resolved import Resolved
 from backfill.api.spec import MOST_SOURCES, BackfillSpec
 from backfill.api.status import OutputStatus, Progress, SourceStatus
 from backfill.controller.decisions.actions import CancelJob, Next
@@ -28,6 +29,7 @@ from backfill.controller.decisions.run.start_obstacles import obstructed
 from backfill.controller.decisions.status_draft import Draft, in_lines
 from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
 from backfill.controller.jobs.kinds.recover import RecoverJob
+from backfill.controller.jobs.kinds.resolve import ResolveJob
 from backfill.planning.plan import PlanHeader
 from backfill.planning.workspace import Workspace
 
@@ -38,6 +40,12 @@ documents of a file one by one.
 """
 _FIRST_LOOK_SECONDS = 1.0
 _READS = "reading the metadata of the tables"
+_NOT_FOUND = Problem(
+    "spec.sources",
+    "is empty, but what a SparkApplication of this kind reads cannot be found out",
+    "list its sources and outputs; backfill init proposes them",
+)
+_SEARCHES = "finding out what the application reads and writes, by running its main program"
 
 
 def plan(observed: Observed, draft: Draft) -> Next:
@@ -46,6 +54,8 @@ def plan(observed: Observed, draft: Draft) -> Next:
         return _recover(observed, draft, draft.status.newest_plan_id or draft.status.plan_id)
     if observed.obstacles:
         return _obstructed(observed, draft)
+    if observed.backfill.spec.is_short:
+        return _resolve(observed, draft)
     awaits_input = awaits(observed, draft)
     if awaits_input and (wait := seconds_until_check(observed, draft)) > 0:
         return Next(requeue_seconds=wait)
@@ -84,6 +94,22 @@ def plan(observed: Observed, draft: Draft) -> Next:
             return Next(actions=(CancelJob(),), at_rest=True)
     _record(draft, made.result, observed)
     return Next(requeue_seconds=0)
+
+
+def _resolve(observed: Observed, draft: Draft) -> Next:
+    """Finds out what the spec does not say, and records it."""
+    if observed.application is None:
+        draft.fail_input(_PLANNED, (_NOT_FOUND,))
+        return Next(actions=(CancelJob(),), at_rest=True)
+    draft.condition(_PLANNED, "Unknown", Reason.PLANNING, _SEARCHES)
+    found = work(observed, draft, ResolveJob.of(observed.backfill, observed.application), _PLANNED)
+    if isinstance(found, Next):
+        return found
+    if isinstance(found.result, Resolved):
+        draft.set(resolved=found.result)
+        return Next(actions=(CancelJob(),), requeue_seconds=0)
+    _record_failure(draft, found.error)
+    return Next(actions=(CancelJob(),), at_rest=True)
 
 
 def _tagged(observed: Observed) -> tuple[str, ...]:

@@ -6,8 +6,8 @@ import difflib
 import re
 from collections.abc import Collection, Mapping
 
-from backfill.cli.proposal.name_matching import normal, rank_of, valid_name
-from backfill.cli.proposal.proposed import (
+from backfill.controller.proposing.name_matching import normal, rank_of, valid_name
+from backfill.controller.proposing.proposed import (
     TIMES,
     UNKNOWN_COLUMN,
     UNKNOWN_TABLE,

@@ -7,7 +7,7 @@ from itertools import chain, count
 from typing import TypeVar
 
 from backfill.api.field_types import as_input_name
-from backfill.cli.proposal.proposed import ProposedOutput, ProposedSource
+from backfill.controller.proposing.proposed import ProposedOutput, ProposedSource
 
 _Named = TypeVar("_Named", ProposedSource, ProposedOutput)
 

@@ -19,12 +19,17 @@ from backfill.api.errors import Problem
 from backfill.api.pods import Overrides
 from backfill.api.spark_application import Application
 from backfill.controller.driver import DriverState, Launch, driver_settings
-from backfill.controller.local.java import find_java
-from backfill.controller.local.local_spark_conf import local_conf, local_variables
-from backfill.controller.local.model_files import damaged
-from backfill.controller.local.processes import ProcessInfo, group_members, kill_group, process
+from backfill.controller.local_driver.java import find_java
+from backfill.controller.local_driver.local_spark_conf import local_conf, local_variables
+from backfill.controller.local_driver.processes import (
+    ProcessInfo,
+    group_members,
+    kill_group,
+    process,
+)
 from backfill.protocol.atomic_files import replace_file
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE, DriverSettings
+from backfill.protocol.model_files import damaged
 
 _LOG = "driver.log"
 _IDENTITY = "driver.json"
@@ -80,6 +85,11 @@ class LocalBackend:
     def parallelism(self) -> int:
         """Number of tasks that run at once."""
         return self._conf().parallelism
+
+    @property
+    def application(self) -> Application:
+        """The application."""
+        return self._application
 
     def obstacles(self) -> tuple[Problem, ...]:
         """Problems with Java or the main program."""

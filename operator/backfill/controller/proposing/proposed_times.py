@@ -10,7 +10,7 @@ from datetime import timedelta
 from backfill.api.quantities import count, format_duration
 from backfill.api.spec import Ordering
 from backfill.api.status import execution_in_words
-from backfill.cli.proposal.proposed import Chosen, Proposal, ProposedSource
+from backfill.controller.proposing.proposed import Chosen, Proposal, ProposedSource
 from backfill.planning.lateness_sample import ArrivalLags
 from backfill.protocol.explanation import ExplainedQuery
 

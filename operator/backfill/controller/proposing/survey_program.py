@@ -9,8 +9,8 @@ from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput, Problem
 from backfill.api.spark_application import Application
 from backfill.api.spec import Window
-from backfill.cli.ask_driver import ask, check_answered
 from backfill.controller.driver import Launch
+from backfill.controller.proposing.ask_driver import ask, check_answered
 from backfill.planning.workspace import Workspace
 from backfill.protocol.survey_result import SURVEY_FILE, Survey
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
 
-from backfill.cli.proposal.name_matching import normal, rank_of, uniquely_named, valid_name
-from backfill.cli.proposal.proposed import (
+from backfill.controller.proposing.name_matching import normal, rank_of, uniquely_named, valid_name
+from backfill.controller.proposing.proposed import (
     TIMES,
     UNKNOWN_COLUMN,
     UNKNOWN_TABLE,

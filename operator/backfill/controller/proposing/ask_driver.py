@@ -10,7 +10,7 @@ from pathlib import Path
 from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.api.spark_application import Application
 from backfill.controller.driver import Launch
-from backfill.controller.local.driver import LocalBackend
+from backfill.controller.local_driver.backend import LocalBackend
 
 _POLL_SECONDS = 0.1
 

@@ -1,0 +1,155 @@
+"""Finding out what an application reads and writes, for a Backfill that does not say so."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from backfill.api.backfill import Backfill, ObjectMeta
+from backfill.api.errors import BadInput, Problem
+from backfill.api.manifests.spec_rules import check_spec
+from backfill.api.resolved import MOST_ORIGINS, Origin, Resolved, resolved_spec, search_digest
+from backfill.api.spark_application import Application
+from backfill.api.spec import BackfillSpec
+from backfill.controller.jobs.any_job import OnProgress
+from backfill.controller.jobs.kinds.make_plan import PlanJob
+from backfill.planning.plan import PlanHeader
+from backfill.planning.workspace import Workspace
+
+if TYPE_CHECKING:
+    from backfill.controller.proposing.find_out import Findings
+
+_LENGTHS = ("spec.window.warmUp", "spec.window.drain")
+_LATENESS = "spec.ordering.allowedLateness"
+_SAY = "backfill init writes a spec with everything that was found; complete it, and use that"
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveJob:
+    """Runs the application's main program up to the point where its queries start, and looks up
+    its tables. No query is run, and no table is changed.
+    """
+
+    backfill: Backfill
+    """With a short spec, and without a status."""
+    application: Application
+
+    @classmethod
+    def of(cls, backfill: Backfill, application: Application) -> Self:
+        """The job for a Backfill."""
+        given, unset = backfill.metadata, {"suspend": False, "retry_nonce": None}
+        metadata = ObjectMeta(name=given.name, namespace=given.namespace, uid=given.uid)
+        spec = backfill.spec.model_copy(update=unset)
+        return cls(Backfill(metadata=metadata, spec=spec), application)
+
+    def run(self, on_progress: OnProgress) -> Resolved:
+        """Returns what was found.
+
+        Raises:
+            BadInput: a person has to decide something, or the program cannot be run on history.
+            BackfillError: the program failed.
+        """
+        from backfill.controller.proposing.find_out import find_out, reach
+
+        def plan(backfill: Backfill, workspace: Workspace) -> PlanHeader:
+            job = PlanJob.of(backfill, workspace, parallelism=1, dry_run=True)
+            return job.run(on_progress).header
+
+        spec = self.backfill.spec
+        findings = find_out(self.application, spec.window, lambda _what: None)
+        self._refuse(findings, findings.spec(), _LENGTHS)
+        known = resolved_spec(spec, _resolved(spec, findings.spec()))
+        if problems := check_spec(known):
+            raise BadInput(problems)
+        complete = self.backfill.model_copy(update={"spec": known})
+        described = findings.spec(reach(complete, self.application, plan))
+        self._refuse(findings, described)
+        found = _resolved(spec, described)
+        if problems := check_spec(resolved_spec(spec, found)):
+            raise BadInput(problems)
+        return found
+
+    def _refuse(
+        self, findings: "Findings", described: Mapping[str, Any], later: tuple[str, ...] = ()
+    ) -> None:
+        """Refuses what a person has to decide, unless the spec does. ``later``: fields that are
+        looked at again.
+        """
+        asked = [
+            Problem(field, todo, _SAY)
+            for field, todo in _questions(described)
+            if field not in later and not _decided(self.backfill.spec, described, field)
+        ]
+        asked += [Problem("spec.outputs", each, _SAY) for each in findings.proposal.unsolved]
+        asked += _wrong_modes(self.backfill.spec, findings)
+        if asked:
+            raise BadInput([*asked, *(Problem("", each) for each in findings.problems)])
+
+
+def _questions(described: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a person has to decide, by field."""
+    from backfill.controller.proposing.proposed_spec import TODO, comments
+
+    for field, text in comments(dict(described)):
+        if text.startswith(TODO):
+            yield field, text.removeprefix(TODO).rstrip(".")
+
+
+def _decided(spec: BackfillSpec, described: Mapping[str, Any], field: str) -> bool:
+    """Whether the spec says what a question is about, or a default answers it."""
+    from backfill.controller.proposing.proposed_spec import plain
+
+    if field in _LENGTHS:
+        window = spec.window
+        return bool(window.warm_up if field.endswith("warmUp") else window.drain)
+    if field == "spec.staticTables":
+        listed = {each.table for each in spec.static_tables}
+        return all(each["table"] in listed for each in plain(described["staticTables"]))
+    if field.startswith("spec.outputs["):
+        output = plain(described["outputs"][int(field.split("[")[1].split("]", maxsplit=1)[0])])
+        given = {each.name for each in spec.outputs} | {each.table for each in spec.outputs}
+        return not given.isdisjoint((output["name"], output["table"])) or (
+            output["name"] in spec.ignored_queries
+        )
+    return field == _LATENESS  # what a spec that says nothing of it would have
+
+
+def _wrong_modes(spec: BackfillSpec, findings: "Findings") -> Iterator[Problem]:
+    """Outputs that cannot be published like all others."""
+    names = {each.name for each in spec.outputs} | {*spec.ignored_queries}
+    for output in findings.proposal.outputs:
+        delivers = output.delivers is not None
+        if output.name in names or delivers == (spec.publish == "Deliver"):
+            continue
+        mode = spec.publish or "None"
+        can = "has effects outside of Spark, which" if delivers else "writes a table, which"
+        way = "can only be delivered" if delivers else "is published and not delivered"
+        yield Problem(
+            "spec.publish",
+            f'"{mode}" does not suit {output.name}: it {can} {way}',
+            f"list {output.name} in spec.outputs with a publish mode of its own, or in"
+            " spec.ignoredQueries",
+        )
+
+
+def _resolved(spec: BackfillSpec, described: Mapping[str, Any]) -> Resolved:
+    from backfill.controller.proposing.proposed_spec import TODO, comments, plain
+
+    found = plain(dict(described))
+    origins = [
+        Origin(field=field, why=why.removeprefix(TODO))
+        for field, why in comments(dict(described))
+        if not field.endswith("publish.mode")
+    ]
+    return Resolved.model_validate(
+        {
+            "foundFor": search_digest(spec),
+            "sources": found["sources"],
+            "staticTables": found.get("staticTables", ()),
+            "outputs": found["outputs"],
+            "ignoredQueries": found.get("ignoredQueries", ()),
+            "warmUp": found["window"]["warmUp"],
+            "drain": found["window"]["drain"],
+            "allowedLateness": found["ordering"]["allowedLateness"],
+            "origins": origins[:MOST_ORIGINS],
+        }
+    )

@@ -1,0 +1,1 @@
+"""Finds out what an application reads and writes, and how much to read around the window."""
