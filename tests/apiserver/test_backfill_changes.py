@@ -44,6 +44,7 @@ IMMUTABLE: dict[str, Any] = {
     "outputs.0.timestampUnit": None,
     "outputs.0.publish.mode": "Append",
     "outputs": None,
+    "publish": "Append",
     "ignoredQueries": ["alerts"],
     "allowedEffects": ["Connections"],
     "staticTables": [{"table": "lake.crm.customers"}],
@@ -56,6 +57,7 @@ IMMUTABLE: dict[str, Any] = {
 }
 
 NEEDED: dict[str, dict[str, Any]] = {
+    "publish": {"spec.sources": None},
     "handOff": {
         "spec.window.end": "Live",
         "spec.window.drain": "0s",

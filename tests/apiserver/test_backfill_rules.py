@@ -114,9 +114,9 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         'spec.maxMisalignment: Invalid value: "15 min"',
     ),
     "more than a million steps": ({"maxMisalignment": "10ms"}, "into more than 1,000,000 steps"),
-    "no source": (
-        {"sources": []},
-        "spec.sources: Invalid value: 0: spec.sources in body should have at least 1 items",
+    "a publish mode for all outputs beside sources": (
+        {"publish": "Append"},
+        "has no effect, because spec.sources lists what is read",
     ),
     "a table without a catalog": ({"sources.0.table": "raw.impressions"}, "spec.sources[0].table"),
     "a unit that is none": (

@@ -88,7 +88,9 @@ class Summary:
 
 
 def mending(summary: Summary, workspace: str, **spec: Any) -> Manifest:
-    """The Backfill that repairs a summary; ``spec`` replaces fields."""
+    """The Backfill that repairs a summary; ``spec`` replaces fields, and leaves out those that are
+    None.
+    """
     sources = [
         {
             "name": topic,
@@ -121,5 +123,5 @@ def mending(summary: Summary, workspace: str, **spec: Any) -> Manifest:
         "apiVersion": "backfill.dev/v1alpha1",
         "kind": "Backfill",
         "metadata": {"name": summary.name},
-        "spec": fields | spec,
+        "spec": {key: value for key, value in (fields | spec).items() if value is not None},
     }

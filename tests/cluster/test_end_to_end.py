@@ -70,6 +70,28 @@ def test_two_backfills_run_at_once(replay: Callable[..., Replay]) -> None:
     noon.until_succeeded()
 
 
+def test_what_the_application_reads_and_writes_is_found_by_its_own_image(
+    replay: Callable[..., Replay],
+) -> None:
+    summary = replay("summary")  # the table that the program names
+    left_out = dict.fromkeys(("sources", "outputs", "ordering", "maxMisalignment", "planning"))
+    summary.begin(window=summary.summary.window, publish="Replace", execution="Auto", **left_out)
+    summary.until("waits for approval", "WaitingForApproval", "Published")
+    found = summary.state["status"]["resolved"]
+    assert {each["table"] for each in found["sources"]} == {
+        "lake.raw.impressions",
+        "lake.raw.playbacks",
+    }
+    assert found["warmUp"] == "1h30m"
+    assert any("30 MINUTES" in each["why"] or "1h30m" in each["why"] for each in found["origins"])
+    summary.approve()
+    summary.until_succeeded()
+    assert "sources" not in summary.state["spec"]
+
+    summary.delete()
+    summary.until_nothing_is_left()
+
+
 def test_jobs_are_pods_with_the_drivers_account_and_the_operator_reads_no_secret(
     replay: Callable[..., Replay], installation: Installation
 ) -> None:

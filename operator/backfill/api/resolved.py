@@ -5,7 +5,7 @@ import json
 from datetime import timedelta
 from typing import Annotated, Any, Final
 
-from pydantic import Field, field_validator
+from pydantic import Field, WithJsonSchema, field_validator
 
 from backfill.api.base import Message, Model
 from backfill.api.output import Output, Publish, PublishMode
@@ -25,6 +25,14 @@ from backfill.api.static_table import MOST_STATIC_TABLES, StaticTable
 MOST_ORIGINS: Final = 256
 
 
+def _as_in_the_spec(most: int) -> WithJsonSchema:
+    """A list whose items have the fields of those in the spec. In the definition they are not
+    described a second time: clients limit its size.
+    """
+    items = {"type": "object", "properties": {}, "additionalProperties": True}
+    return WithJsonSchema({"type": "array", "maxItems": most, "items": items})
+
+
 class Origin(Model):
     """Where a value comes from."""
 
@@ -41,12 +49,20 @@ class Resolved(Model):
 
     found_for: Annotated[str, Field(max_length=64)]
     """Digest of the fields of the spec that the search depended on."""
-    sources: Annotated[tuple[Source, ...], Field(max_length=MOST_SOURCES)]
-    """Found inputs of the application."""
-    static_tables: Annotated[tuple[StaticTable, ...], Field(max_length=MOST_STATIC_TABLES)] = ()
-    """Found tables that the application reads once."""
-    outputs: Annotated[tuple[Output, ...], Field(max_length=MOST_OUTPUTS)] = ()
-    """Found sinks of the application."""
+    sources: Annotated[
+        tuple[Source, ...], Field(max_length=MOST_SOURCES), _as_in_the_spec(MOST_SOURCES)
+    ]
+    """Found inputs of the application, with the fields of ``spec.sources``."""
+    static_tables: Annotated[
+        tuple[StaticTable, ...],
+        Field(max_length=MOST_STATIC_TABLES),
+        _as_in_the_spec(MOST_STATIC_TABLES),
+    ] = ()
+    """Found tables that the application reads once, with the fields of ``spec.staticTables``."""
+    outputs: Annotated[
+        tuple[Output, ...], Field(max_length=MOST_OUTPUTS), _as_in_the_spec(MOST_OUTPUTS)
+    ] = ()
+    """Found sinks of the application, with the fields of ``spec.outputs``."""
     ignored_queries: Annotated[
         tuple[IgnoredQuery, ...], Field(max_length=MOST_IGNORED_QUERIES)
     ] = ()

@@ -24,7 +24,7 @@ from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.locations import LocationProvider, _import_location_provider
 from pyiceberg.utils.config import Config
 
-from backfill.api.catalog_properties import CATALOGS_VARIABLE, mounted_properties
+from backfill.api.catalog_properties import CATALOGS_VARIABLE, mounted_catalogs, mounted_properties
 from backfill.iceberg.answer_limits import bound_statements
 from backfill.iceberg.server_properties import from_server, with_answer
 
@@ -39,6 +39,13 @@ def catalog_properties(name: str, environment: Mapping[str, str] = os.environ) -
     if directory := environment.get(CATALOGS_VARIABLE):
         known |= mounted_properties(Path(directory), name)
     return known
+
+
+def known_catalogs(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Names of all catalogs that have properties."""
+    directory = environment.get(CATALOGS_VARIABLE)
+    mounted = mounted_catalogs(Path(directory)) if directory else {}
+    return [*dict.fromkeys((*Config().get_known_catalogs(), *mounted))]
 
 
 def open_catalog(name: str) -> Catalog:

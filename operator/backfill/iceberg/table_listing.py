@@ -1,17 +1,16 @@
 """The tables of all catalogs in PyIceberg's configuration, by name."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
-from pyiceberg.utils.config import Config
 
 from backfill.api.errors import InvalidPlanInput, first_line
 from backfill.api.field_types import MOST_TABLE_NAME, TABLE_NAME_PATTERN
 from backfill.iceberg.catalog_problems import catalog_problem
-from backfill.iceberg.catalogs import open_catalog
+from backfill.iceberg.catalogs import known_catalogs, open_catalog
 from backfill.iceberg.open_tables import Catalogs
 
 _MOST_TABLES = 10_000
@@ -22,7 +21,7 @@ _DEEPEST = 4
 class KnownTables:
     """The tables of the configured catalogs, each listed once and loaded when it is asked for."""
 
-    def __init__(self, configured: Callable[[], list[str]] = lambda: Config().get_known_catalogs()):
+    def __init__(self, configured: Callable[[], Sequence[str]] = known_catalogs):
         """``configured`` gives the names of the catalogs."""
         self._configured = configured
         self._catalogs = Catalogs()

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from backfill.api.errors import Problem
@@ -191,10 +192,12 @@ class LocalBackend:
         )
 
     def _driver_environment(self, settings: DriverSettings, temporary: Path) -> dict[str, str]:
+        inherited_home = self._environment.get("SPARK_HOME", "")
         # SPARK_HOME may be another Spark
         inherited = {key: value for key, value in self._environment.items() if key != "SPARK_HOME"}
         paths = [
             str(_PACKAGE_PARENT),
+            *_spark_of_an_image(inherited_home),
             *self._application.py_files,
             *filter(None, [inherited.get("PYTHONPATH")]),
         ]
@@ -214,6 +217,14 @@ class LocalBackend:
             "PYTHONPATH": os.pathsep.join(paths),
             SETTINGS_VARIABLE: settings.model_dump_json(by_alias=True, exclude_none=True),
         }
+
+
+def _spark_of_an_image(home: str) -> list[str]:
+    """Where the Python of Spark's own images has PySpark: not among its packages."""
+    if find_spec("pyspark") is not None:
+        return []
+    python = Path(home, "python")
+    return [str(python), *map(str, sorted(python.glob("lib/py4j-*.zip")))]
 
 
 def _remains(driver: ProcessInfo) -> list[ProcessInfo]:

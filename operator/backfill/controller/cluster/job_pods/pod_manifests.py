@@ -4,7 +4,8 @@ and the pod. Pure.
 It is a plain Pod and not a batch Job. Each job is tried once, and the controller decides about
 failures, which retries of a Job would hide; and a pod's own status says why it does not start. The
 pod is made from the driver's template, so that it has the identity, volumes and scheduling of the
-application's driver. Its image is of the operator's version, and begins its program by itself.
+application's driver. Its image is of the operator's version, and begins its program by itself;
+but what an application reads and writes is found with the application's own image.
 """
 
 import base64
@@ -27,6 +28,7 @@ from backfill.controller.cluster.job_pods.admission import confined
 from backfill.controller.cluster.job_pods.driver_properties import add_properties, mount_secret
 from backfill.controller.cluster.job_pods.packed_jobs import encode_job, job_identity
 from backfill.controller.jobs.any_job import Job, job_kind
+from backfill.controller.jobs.kinds.resolve import ResolveJob
 from backfill.kube.cache import identity
 from backfill.kube.object_names import (
     ATTEMPT_LABEL,
@@ -60,6 +62,9 @@ _OF_THE_DRIVER = (
 _GOOGLE_CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 _ACCOUNT = "spark.kubernetes.authenticate.driver.serviceAccountName"
 _PULL_SECRETS = "spark.kubernetes.container.image.pullSecrets"
+_WITH_THE_DRIVERS_PYTHON: Final = (
+    'exec "${PYSPARK_DRIVER_PYTHON:-${PYSPARK_PYTHON:-python3}}" -I -m backfill.job'
+)
 _CPU_REQUEST = "250m"
 _CPU_LIMIT = "2"
 
@@ -151,14 +156,17 @@ def job_pod(backfill: Backfill, job: Job, production: Manifest, image: JobImage)
     )
     items(container, "env").append({"name": JOB_VARIABLE, "value": name})
     container |= {
-        "image": image.name,
         # a pod that cannot even start writes no result
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": _resources(backfill.spec.planning.resources),
         "securityContext": confined(container.get("securityContext") or {}),
     }
-    if image.pull_policy:
-        container["imagePullPolicy"] = image.pull_policy
+    if needs_program(job):
+        container |= _with_program(application)
+    else:
+        container["image"] = image.name
+        if image.pull_policy:
+            container["imagePullPolicy"] = image.pull_policy
     spec |= {
         "restartPolicy": "Never",
         "activeDeadlineSeconds": LONGEST_SECONDS,
@@ -177,6 +185,24 @@ def job_pod(backfill: Backfill, job: Job, production: Manifest, image: JobImage)
     )
     add_properties(application.get("sparkConf") or {}, metadata, spec, container)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def needs_program(job: Job) -> bool:
+    """Whether a job runs the application's main program, so that its pod has the image of the
+    application's driver, and not that of the operator's version.
+    """
+    return isinstance(job, ResolveJob)
+
+
+def _with_program(application: Manifest) -> Manifest:
+    """Fields of a container that runs a job with the application's image and its Python."""
+    image = part(application, "driver").get("image") or application.get("image")
+    policy = application.get("imagePullPolicy")
+    return {
+        "image": image,
+        "command": ["/bin/sh", "-c", _WITH_THE_DRIVERS_PYTHON],
+        **({"imagePullPolicy": policy} if policy else {}),
+    }
 
 
 def _resources(chosen: PodResources) -> Manifest:

@@ -34,6 +34,7 @@ from backfill.controller.cluster.job_pods.pod_manifests import (
     job_name,
     job_pod,
     job_report,
+    needs_program,
     progress_of,
     result_of,
 )
@@ -263,7 +264,7 @@ class PodJobs:
             run.note_pod(backfill)
         seen = driver_state(None, pod)
         changed = run.generation != backfill.metadata.generation
-        if seen.phase == "Pending" and (changed or not self._has_image(pod)):
+        if seen.phase == "Pending" and (changed or not self._has_image(run.job, pod)):
             run.made = False  # what has changed may allow it to start
             self._remove(POD, self._shared.pods, pod)
             self._again(0)
@@ -401,10 +402,12 @@ class PodJobs:
             return self._shared.start_seconds
         return wait.limit.total_seconds() if wait.limit is not None else math.inf
 
-    def _has_image(self, pod: Manifest) -> bool:
-        """Whether a pod has the present image of jobs."""
+    def _has_image(self, job: Job, pod: Manifest) -> bool:
+        """Whether a pod has the present image of jobs, unless it has the application's."""
         containers = pod["spec"]["containers"]
-        return any(each.get("image") == self._shared.image.name for each in containers)
+        return needs_program(job) or any(
+            each.get("image") == self._shared.image.name for each in containers
+        )
 
     def _warning(self, pod: Key) -> str:
         """What its kubelet last warned of: of a missing Secret only an Event says so."""

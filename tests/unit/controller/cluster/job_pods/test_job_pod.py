@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from backfill.api.spark_application import Application
 from backfill.controller.cluster.job_pods.pod_manifests import (
     JobImage,
     job_config_map,
@@ -14,6 +15,7 @@ from backfill.controller.cluster.job_pods.pod_manifests import (
     job_report,
 )
 from backfill.controller.jobs.kinds.make_plan import PlanJob
+from backfill.controller.jobs.kinds.resolve import ResolveJob
 from backfill.planning.workspace import Workspace
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of
 
@@ -44,6 +46,24 @@ def test_it_has_the_identity_of_the_driver_and_an_image_that_begins_by_itself(
     assert not {"command", "args", "imagePullPolicy", "workingDir"} & set(container)
     assert pod["spec"]["serviceAccountName"] == "rmi"
     assert pod["metadata"]["ownerReferences"][0]["uid"] == "6f1c"
+
+
+def test_what_a_program_reads_is_found_with_the_image_and_the_python_of_its_driver() -> None:
+    application = Application(name="rmi", main_application_file="/opt/main.py")
+    backfill = backfill_of(KUBEFLOW, sources=[], outputs=[])
+    search = ResolveJob.of(backfill, application)
+    image = {"image": "team/rmi:7", "imagePullPolicy": "Always"}
+    base = {**KUBEFLOW, "spec": {**KUBEFLOW["spec"], **image}}
+    container = job_pod(backfill, search, base, JobImage("jobs:1", "Never"))["spec"]["containers"][
+        0
+    ]
+    assert (container["image"], container["imagePullPolicy"]) == ("team/rmi:7", "Always")
+    assert container["command"][:2] == ["/bin/sh", "-c"]
+    assert "PYSPARK_DRIVER_PYTHON" in container["command"][2]
+    of_the_driver = copy.deepcopy(base)
+    of_the_driver["spec"]["driver"]["image"] = "team/driver:7"
+    pod = job_pod(backfill, search, of_the_driver, JobImage("jobs:1"))
+    assert pod["spec"]["containers"][0]["image"] == "team/driver:7"
 
 
 @BASES
