@@ -82,8 +82,9 @@ def test_what_the_application_reads_and_writes_is_found_by_its_own_image(
         "lake.raw.impressions",
         "lake.raw.playbacks",
     }
-    assert found["warmUp"] == "1h30m"
-    assert any("30 MINUTES" in each["why"] or "1h30m" in each["why"] for each in found["origins"])
+    assert found["warmUp"] == "30m"
+    origins = {each["field"]: each["why"] for each in found["origins"]}
+    assert "up to 30m earlier" in origins["spec.window.warmUp"]
     summary.approve()
     summary.until_succeeded()
     assert "sources" not in summary.state["spec"]
