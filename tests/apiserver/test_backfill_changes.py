@@ -64,7 +64,7 @@ NEEDED: dict[str, dict[str, Any]] = {
         "spec.sources.0.filter": None,
         "spec.sources.0.regions": None,
         "spec.outputs.0.publish.mode": "Append",
-    }
+    },
 }
 """What must change together with a field."""
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 from virtual_time import Violation, World
 
@@ -23,6 +23,7 @@ from backfill.api.errors import (
 )
 from backfill.api.output import PublishMode
 from backfill.api.quantities import to_us
+from backfill.api.resolved import Resolved, search_digest
 from backfill.api.spec import OrderingPolicy
 from backfill.api.status import OutputStatus, WindowLosses
 from backfill.controller.jobs.any_job import Job, job_kind
@@ -31,6 +32,7 @@ from backfill.controller.jobs.kinds.discard import DiscardJob
 from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
 from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
 from backfill.controller.jobs.kinds.recover import RecoverJob
+from backfill.controller.jobs.kinds.resolve import ResolveJob
 from backfill.controller.jobs.kinds.settle import SettleJob, SettleResult, Totals
 from backfill.controller.jobs.kinds.undo import UndoJob, UndoResult
 from backfill.controller.jobs.kinds.verify import VerifyJob
@@ -110,6 +112,8 @@ class SimulatedLake:
         """Uid of the Backfill whose plan a workspace holds."""
         self.excused_until = 0.0
         """Until when a job may be tried again at once, because its Backfill was edited."""
+        self.application: dict[str, Any] = {}
+        """A spec with what the application reads and writes, for a Backfill that does not say so."""
         self.tags: set[tuple[str, str]] = set()
         """Tables and the Backfills by which they are tagged."""
         self.header = plan_header(steps)
@@ -177,6 +181,8 @@ class SimulatedLake:
         if self._world.seconds < self.away_until:
             raise BackfillError("the catalog is away")
         match job:
+            case ResolveJob():
+                return self._find(job)
             case PlanJob():
                 return self._plan(job)
             case RecoverJob(_, workspace):
@@ -196,6 +202,20 @@ class SimulatedLake:
             case DiscardJob():
                 return self._discard(job)
         raise AssertionError(f"nobody asks for a {job_kind(type(job))} job here")
+
+    def _find(self, job: ResolveJob) -> Resolved:
+        """What the application reads and writes, without what people decide."""
+        outputs = (
+            {key: each[key] for key in ("name", "table", "timestampColumn")}
+            for each in self.application["outputs"]
+        )
+        return Resolved.model_validate(
+            {
+                "foundFor": search_digest(job.backfill.spec),
+                "sources": self.application["sources"],
+                "outputs": tuple(outputs),
+            }
+        )
 
     def _plan(self, job: PlanJob) -> PlanResult:
         self.plans[job.workspace.uri] = job.uid

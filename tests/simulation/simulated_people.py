@@ -230,6 +230,12 @@ class SimulatedPeople:
                 self._lake.damaged.add(name)
 
 
+def short(spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec without what can be found of its application."""
+    left = {key: value for key, value in spec.items() if key not in ("sources", "outputs")}
+    return left | {"publish": spec["outputs"][0]["publish"]["mode"]}
+
+
 def backfill_spec(
     *, outputs: int, mode: str, manual: bool, protect: bool, ttl: bool, backoff: str
 ) -> dict[str, Any]:

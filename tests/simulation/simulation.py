@@ -12,7 +12,7 @@ from oracles import Oracles, is_undoing, new_reasons, outcome_of, status_of
 from simulated_api_server import SimulatedApiServer, Written
 from simulated_lake import SimulatedLake
 from simulated_operator import SimulatedOperator, virtual_time
-from simulated_people import NAME, SimulatedPeople, backfill_spec
+from simulated_people import NAME, SimulatedPeople, backfill_spec, short
 from simulated_spark import SimulatedSparkCluster
 from virtual_time import Violation, World
 
@@ -89,6 +89,9 @@ class _Simulation:
             ttl=bool(choices.number("ttlAfterFinished", 2, 0.2)),
         )
         self.uids: list[str] = []
+        if choices.number("short spec", 2, 0.3):
+            self.lake.application = spec
+            spec = short(spec)
         self.people.create(spec)
         self._storms()
         for _ in range(self._replicas):

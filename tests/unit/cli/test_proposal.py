@@ -38,6 +38,7 @@ class Lake:
 
     def __init__(self, tables: Mapping[str, Mapping[str, str]]):
         self._tables = tables
+        self.arrivals: dict[str, str] = {}
 
     @property
     def names(self) -> list[str]:
@@ -49,6 +50,9 @@ class Lake:
 
     def columns(self, name: str) -> Mapping[str, str]:
         return self._tables[name]
+
+    def arrival_column(self, name: str) -> str | None:
+        return self.arrivals.get(name)
 
 
 def topic(name: str = "clicks", **fields: Any) -> SurveyedInput:
@@ -210,6 +214,24 @@ def test_fields_of_avro_in_another_case_than_columns_are_asked_about() -> None:
 def test_the_full_name_counts_before_a_part_of_it() -> None:
     tables = {"lake.raw.orders": CLICKS, "lake.shop.orders": CLICKS, "lake.raw.hourly": HOURLY}
     assert proposed(tables, read=topic("shop.orders")).sources[0].table.value == "lake.shop.orders"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("created", "created", "property backfill.arrival-column names it"),
+        ("sequence", "sequence", "Check that this column"),
+        ("gone", "TODO", "names gone, which is no column with times"),
+        ("name", "TODO", "names name, which is no column with times"),
+    ],
+)
+def test_a_table_may_say_when_its_rows_arrived(column: str, value: str, words: str) -> None:
+    columns = {**CLICKS, "created": "timestamptz", "sequence": "long", "name": "string"}
+    lake = Lake({"lake.raw.clicks": columns, "lake.raw.hourly": HOURLY})
+    lake.arrivals["lake.raw.clicks"] = column
+    (source,) = propose(Survey(inputs=(topic(),), queries=(hourly(),)), lake).sources
+    assert source.timestamp_column.value == value
+    assert words in " ".join((*source.timestamp_column.why, *source.timestamp_column.todo))
 
 
 def test_the_time_of_arrival_is_one_that_the_program_does_not_read() -> None:

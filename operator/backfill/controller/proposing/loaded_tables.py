@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from pyiceberg.table import Table
 from pyiceberg.types import StructType
 
 from backfill.api.errors import InvalidPlanInput
+from backfill.controller.proposing.proposed import ARRIVAL_PROPERTY
 from backfill.iceberg.table_listing import KnownTables
 
 
@@ -27,13 +29,21 @@ class LoadedTables:
 
     def columns(self, name: str) -> Mapping[str, str]:
         """The columns of a table, nested ones with dots, with their types in Iceberg."""
+        table = self._load(name)
+        return {} if table is None else dict(_columns(table.schema().as_struct()))
+
+    def arrival_column(self, name: str) -> str | None:
+        """The column that the table's properties name as the time at which rows arrived."""
+        table = self._load(name)
+        return None if table is None else table.properties.get(ARRIVAL_PROPERTY)
+
+    def _load(self, name: str) -> Table | None:
         try:
-            schema = self._tables.load(name).schema()
+            return self._tables.load(name)
         except InvalidPlanInput as error:
             if (problem := str(error)) not in self._tables.problems:
                 self._tables.problems.append(problem)
-            return {}
-        return dict(_columns(schema.as_struct()))
+            return None
 
 
 def _columns(struct: StructType, prefix: str = "") -> Iterator[tuple[str, str]]:

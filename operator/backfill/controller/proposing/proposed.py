@@ -13,6 +13,8 @@ UNKNOWN_TABLE = "TODO.namespace.table"
 has this name.
 """
 UNKNOWN_COLUMN = "TODO"
+ARRIVAL_PROPERTY = "backfill.arrival-column"
+"""Property of a table that names the column with the time at which its rows arrived."""
 TIMES = ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
 """Iceberg's types of columns with times."""
 
@@ -29,6 +31,9 @@ class Lake(Protocol):
 
     def columns(self, name: str) -> Mapping[str, str]:
         """The columns of a table, nested ones with dots, with their types in Iceberg."""
+
+    def arrival_column(self, name: str) -> str | None:
+        """The column that the table's properties name as the time at which rows arrived."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 
 from backfill.controller.proposing.name_matching import normal, rank_of, valid_name
 from backfill.controller.proposing.proposed import (
+    ARRIVAL_PROPERTY,
     TIMES,
     UNKNOWN_COLUMN,
     UNKNOWN_TABLE,
@@ -40,7 +41,9 @@ def source_of(
     # the program may use all columns of a table; its event time is not the time of arrival
     whole = read.kind == "Table" or (read.kind == "Named" and not read.fields)
     used = set(events) if whole else {each.lower() for each in read.fields}
-    arrival, unit = _arrival_column(columns, {each.lower() for each in used}, events, value)
+    arrival, unit = _said(lake.arrival_column(table.value), columns) or _arrival_column(
+        columns, {each.lower() for each in used}, events, value
+    )
     kafka = {} if read.kind == "Table" else _record_columns(columns, used)
     event = next((each for each in events if each != arrival.value), None)
     numbers = () if value is not None else _times_as_numbers(read, columns)
@@ -189,6 +192,20 @@ def _event_columns(read: SurveyedInput, survey: Survey, columns: Mapping[str, st
         if read.kind not in _TOPICS or name in read.fields or "." in name
     ]
     return list(dict.fromkeys(there[each.lower()] for each in fields if each.lower() in there))
+
+
+def _said(column: str | None, columns: Mapping[str, str]) -> tuple[Chosen[str], str | None] | None:
+    """The column that the table's properties name, and its unit if that is needed."""
+    if column is None:
+        return None
+    kind = columns.get(column)
+    if kind in TIMES:
+        return Chosen(column, (f"The table's property {ARRIVAL_PROPERTY} names it.",)), None
+    if kind == "long":
+        todo = "Check that this column, which the table's property names, has milliseconds."
+        return Chosen(column, todo=(todo,)), "ms"
+    todo = f"The table's property {ARRIVAL_PROPERTY} names {column}, which is no column with times."
+    return Chosen(UNKNOWN_COLUMN, todo=(todo,)), None
 
 
 def _arrival_column(
