@@ -22,6 +22,11 @@ TIME_PATTERN: Final = (
     r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:[Zz]|[+-]\d{2}:\d{2})"
 )
 _TIME = re.compile(TIME_PATTERN, re.ASCII)
+_DATE_PATTERN: Final = r"\d{4}-\d{2}-\d{2}"
+_DATE = re.compile(_DATE_PATTERN, re.ASCII)
+MOMENT_FORMATS: Final = ({"format": "date-time"}, {"format": "date"})
+"""An API server that sees another form does not try to compute with it."""
+MOMENT_PATTERN: Final = f"(?:{TIME_PATTERN}|{_DATE_PATTERN})"
 _BYTES = re.compile(r"(\d+)(Ki|Mi|Gi|Ti|k|M|G|T)?", re.ASCII)
 _BYTE_UNITS = {
     "Ki": 2**10,
@@ -88,6 +93,20 @@ def parse_time(value: object) -> datetime:
         raise ValueError(
             f"is not a valid date ({error}); write it as 2021-07-11T00:00:00Z"
         ) from None
+
+
+def parse_moment(value: object) -> datetime:
+    """A time in RFC 3339, or a date, which is midnight UTC.
+
+    Raises:
+        ValueError: it has another form, lacks its offset, or does not exist in the calendar.
+    """
+    if isinstance(value, str) and _DATE.fullmatch(value):
+        return parse_time(f"{value}T00:00:00Z")
+    try:
+        return parse_time(value)
+    except ValueError as error:
+        raise ValueError(str(error).replace("not a time", "neither a date nor a time")) from None
 
 
 def format_time(value: datetime) -> str:
@@ -164,7 +183,23 @@ Time = Annotated[
         }
     ),
 ]
-"""A time as users write it."""
+"""A time of a status."""
+
+Moment = Annotated[
+    datetime,
+    BeforeValidator(parse_moment),
+    PlainSerializer(format_time, when_used="json"),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "maxLength": 40,
+            "pattern": f"^{MOMENT_PATTERN}$",
+            "anyOf": [*MOMENT_FORMATS],
+            "examples": ["2021-07-11", "2021-07-11T06:30:00Z"],
+        }
+    ),
+]
+"""A time as users write it: a date is midnight UTC."""
 
 ByteSize = Annotated[
     int,

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from backfill.api.base import Model
 from backfill.api.field_types import ColumnName, InputName, TableName, TimestampUnit
-from backfill.api.quantities import Time
+from backfill.api.quantities import Moment
 
 FieldPath = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^.]+(\.[^.]+)*$")]
 """Field of a record; the names of nested ones are separated by dots."""
@@ -24,7 +24,7 @@ class SnapshotRef(Model):
 
     id: Annotated[int, Field(ge=0)] | None = None
     """ID of the snapshot to read. Cannot be combined with ``asOf``."""
-    as_of: Time | None = None
+    as_of: Moment | None = None
     """Read the snapshot that was current at this time. Cannot be combined with ``id``."""
     protect: bool = False
     """Whether to tag the snapshot until the Backfill is deleted, so that snapshot expiration does

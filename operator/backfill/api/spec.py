@@ -19,7 +19,14 @@ from backfill.api.field_types import CATALOG_NAME_PATTERN, DirectoryUri
 from backfill.api.hand_off import HandOff
 from backfill.api.output import Output
 from backfill.api.pods import Overrides, PlanningOptions, Scaling
-from backfill.api.quantities import TIME_PATTERN, Duration, Time, format_time, parse_time
+from backfill.api.quantities import (
+    MOMENT_FORMATS,
+    MOMENT_PATTERN,
+    Duration,
+    Moment,
+    format_time,
+    parse_moment,
+)
 from backfill.api.source import Source
 from backfill.api.static_table import MOST_STATIC_TABLES, StaticTable
 
@@ -44,7 +51,7 @@ def _parse_end(value: object) -> datetime:
     if value == LIVE:
         return LIVE_END
     try:
-        return parse_time(value)
+        return parse_moment(value)
     except ValueError as error:
         raise ValueError(f"{error}, or as {LIVE}") from None
 
@@ -61,8 +68,9 @@ WindowEnd = Annotated[
         {
             "type": "string",
             "maxLength": 40,
-            "pattern": f"^(?:{LIVE}|{TIME_PATTERN})$",
-            "examples": ["2021-07-12T00:00:00Z", LIVE],
+            "pattern": f"^(?:{LIVE}|{MOMENT_PATTERN})$",
+            "anyOf": [*MOMENT_FORMATS, {"enum": [LIVE]}],
+            "examples": ["2021-07-12", "2021-07-12T06:30:00Z", LIVE],
         }
     ),
 ]
@@ -92,8 +100,8 @@ class ApplicationRef(Model):
 class Window(Model):
     """Range of history to produce results for, and the input to read around it."""
 
-    start: Time
-    """Start of the window, inclusive."""
+    start: Moment
+    """Start of the window, inclusive. A date is midnight UTC."""
     end: WindowEnd
     """End of the window, exclusive. Must be later than ``start``. ``Live``: the window extends to
     the newest row in the tables when the plan is made, and live traffic follows as configured in

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field
 
 from backfill.api.base import Model
 from backfill.api.field_types import TableName
-from backfill.api.quantities import TIME_PATTERN, parse_time
+from backfill.api.quantities import MOMENT_PATTERN, parse_moment
 from backfill.api.source import SnapshotRef
 
 MOST_STATIC_TABLES: Final = 64
@@ -15,7 +15,7 @@ MOST_STATIC_TABLES: Final = 64
 
 def _moment(value: str) -> str:
     if value not in ("now", "window"):
-        parse_time(value)
+        parse_moment(value)
     return value
 
 
@@ -30,11 +30,12 @@ class StaticTable(Model):
     """Table, as ``catalog.namespace.table``. The application may leave out the catalog."""
     as_of: Annotated[
         str,
-        Field(max_length=40, pattern=rf"^(now|window|{TIME_PATTERN})$"),
+        Field(max_length=40, pattern=rf"^(now|window|{MOMENT_PATTERN})$"),
         AfterValidator(_moment),
     ] = "now"
     """Snapshot to read. ``now``: the one that is current when the plan is made. ``window``: the one
-    that was current at ``window.end``. A time in RFC 3339: the one that was current at that time.
+    that was current at ``window.end``. A time, or a date for midnight UTC: the one that was current
+    then.
     """
 
     def snapshot(self, window_end: datetime) -> SnapshotRef:
@@ -45,4 +46,4 @@ class StaticTable(Model):
             case "window":
                 return SnapshotRef(as_of=window_end)
             case moment:
-                return SnapshotRef(as_of=parse_time(moment))
+                return SnapshotRef(as_of=parse_moment(moment))

@@ -8,10 +8,8 @@ from pydantic import ValidationError
 from backfill.api.backfill import Backfill, ObjectMeta
 from backfill.api.errors import BadInput, Problem
 from backfill.api.manifests.backfill_manifest import Manifests, load_application
-from backfill.api.quantities import parse_time
+from backfill.api.quantities import parse_moment
 from backfill.api.spec import BackfillSpec, Window
-
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 def short_manifests(
@@ -38,10 +36,7 @@ def window_of(given: str) -> Window:
     if not slash:
         raise BadInput(Problem("--window", f'"{given}" is not START/END', fix))
     try:
-        moments = [
-            parse_time(f"{each}T00:00:00Z" if _DATE.fullmatch(each) else each)
-            for each in (start, end)
-        ]
+        moments = [parse_moment(each) for each in (start, end)]
     except ValueError as error:
         raise BadInput(Problem("--window", f'"{given}": {error}', fix)) from None
     try:

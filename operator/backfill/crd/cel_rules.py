@@ -43,6 +43,11 @@ def _some_time(field: str) -> str:
     return f"self.{field}.matches('[1-9]')"
 
 
+def _moment(field: str) -> str:
+    """CEL: a time, of which a date is midnight UTC."""
+    return f"timestamp({field} + ({field}.size() == 10 ? 'T00:00:00Z' : ''))"
+
+
 def _milliseconds(field: str) -> str:
     return DURATION_IN_MILLISECONDS.replace("self", f"self.{field}")
 
@@ -170,8 +175,8 @@ _SPEC: Final = (
     Rule(
         # zero is refused above, and would be divided by here
         "!self.maxMisalignment.matches('[1-9][0-9]*[a-z]') || self.window.end == 'Live' ||"
-        " 2 * ((timestamp(self.window.end)"
-        f" - self.window.start).getMilliseconds() + {_milliseconds('window.warmUp')} +"
+        f" 2 * (({_moment('self.window.end')}"
+        f" - {_moment('self.window.start')}).getMilliseconds() + {_milliseconds('window.warmUp')} +"
         f" {_milliseconds('window.drain')}) / {_milliseconds('maxMisalignment')} <= {MOST_STEPS}",
         f"would divide the window into more than {MOST_STEPS:,} steps; increase maxMisalignment, or"
         " split the window",
@@ -279,6 +284,8 @@ def _immutable_fields() -> Iterator[Rule]:
     for name in _aliases(BackfillSpec):
         if name in ADJUSTABLE_FIELDS:
             yield _unchanged(f"has(self.spec.{name}) == has(oldSelf.spec.{name})", name)
+        elif name == "window":
+            yield _unchanged(_same_window(), name)
         elif name not in MUTABLE_FIELDS and name != "outputs":
             yield _unchanged(_same(f"spec.{name}"), name)
     fixed = (
@@ -333,6 +340,16 @@ def _same(field: str) -> str:
     )
 
 
+def _same_window() -> str:
+    """CEL: whether the window is unchanged: a moment may be written in several ways."""
+    new, old = "self.spec.window", "oldSelf.spec.window"
+    times = f"{_moment(f'{new}.start')} == {_moment(f'{old}.start')}"
+    ends = f"{_moment(f'{new}.end')} == {_moment(f'{old}.end')}"
+    ends = f"('{LIVE}' in [{new}.end, {old}.end] ? {new}.end == {old}.end : {ends})"
+    lengths = (f"{new}.{name} == {old}.{name}" for name in ("warmUp", "drain"))
+    return " && ".join((times, ends, *lengths))
+
+
 def _aliases(model: type[Model]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
@@ -340,7 +357,7 @@ def _aliases(model: type[Model]) -> list[str]:
 RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
     Window: (
         Rule(
-            f"self.end == '{LIVE}' || self.start < timestamp(self.end)",
+            f"self.end == '{LIVE}' || {_moment('self.start')} < {_moment('self.end')}",
             "must be after start; end is exclusive",
             "end",
         ),

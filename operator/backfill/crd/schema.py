@@ -174,8 +174,8 @@ class _Converter:
             converted |= self._array(schema, place)
         elif kind in _FORMATS:
             converted["format"] = _FORMATS[kind]
-        elif kind == "string" and "format" in schema:
-            converted["format"] = schema["format"]
+        elif kind == "string":
+            converted |= {key: schema[key] for key in ("format", "anyOf") if key in schema}
         bound = {"string": "maxLength", "array": "maxItems"}.get(kind)
         if bound and bound not in converted and "enum" not in converted:
             raise IncompleteModelError(f"{place} has no {bound}")

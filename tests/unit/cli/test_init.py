@@ -113,7 +113,7 @@ def test_a_file_in_no_directory_is_refused_before_the_program_runs(
     ("window", "message"),
     {
         "no slash": ("2024-03-01", "is not START/END"),
-        "no date": ("2024-03-01/tomorrow", "is not a time in RFC 3339"),
+        "no date": ("2024-03-01/tomorrow", "is neither a date nor a time in RFC 3339"),
         "no such date": ("2024-02-30/2024-03-01", "is not a valid date"),
         "backwards": ("2024-03-02/2024-03-01", "the end is not after the start"),
     },

@@ -270,10 +270,10 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
             'spec.window.warmUp: "2 hours" is not a duration; write it as 30s, 15m, 2h, 1d or'
             " 1h30m",
         ),
-        "a date for a time": (
-            {"window__start": "2021-07-11"},
-            'spec.window.start: "2021-07-11" is not a time in RFC 3339; write it as'
-            " 2021-07-11T00:00:00Z",
+        "an hour for a time": (
+            {"window__start": "2021-07-11T06"},
+            'spec.window.start: "2021-07-11T06" is neither a date nor a time in RFC 3339; write it'
+            " as 2021-07-11T00:00:00Z",
         ),
         "a window that ends before it starts": (
             {"window__end": "2021-07-10T00:00:00Z"},
