@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from rest import BACKFILLS, Manifest, Rest
 from samples import BACKFILL, rich_backfill
 
 from backfill.api.backfill import Backfill
+from backfill.api.manifests.documents import read_documents
 from backfill.api.manifests.problems import read_json
 from manifests import changed
 from repository import ROOT
@@ -27,8 +27,8 @@ def documents() -> Iterator[tuple[str, Manifest]]:
 
 
 def _backfills(path: Path, text: str) -> Iterator[tuple[str, Manifest]]:
-    for document in yaml.safe_load_all(text):
-        if isinstance(document, dict) and document.get("kind") == "Backfill":
+    for document in read_documents(text, str(path)):  # as kubectl does, it leaves dates as texts
+        if document.get("kind") == "Backfill":
             yield f"{path}:{document['metadata']['name']}", document
 
 

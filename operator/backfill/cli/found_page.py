@@ -1,34 +1,50 @@
 """Displays what was found of an application whose Backfill does not say it."""
 
-from itertools import groupby
+from collections.abc import Mapping
 from typing import Any
 
-import yaml
-from rich.console import Group, RenderableType
-from rich.text import Text
+from rich.console import Console
 
-from backfill.api.resolved import Resolved
-from backfill.api.spec import BackfillSpec
+from backfill.api.backfill import Backfill
+from backfill.cli.proposal.manifest import lines
+from backfill.cli.text import say
+from backfill.controller.proposing.commented import Commented
 
-_SHOWN = ("sources", "staticTables", "outputs", "ignoredQueries")
+_SHOWN = ("window", "sources", "staticTables", "ordering", "outputs", "ignoredQueries")
+_HEAD = "found by running the main program; to change any of it, write all of it into the spec:"
 
 
-def render_found(spec: BackfillSpec, found: Resolved) -> RenderableType:
-    """The fields of the complete spec that were found, as YAML, and the reasons for them."""
-    written = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    shown: dict[str, Any] = {key: written[key] for key in _SHOWN if key in written}
-    window = {key: written["window"].get(key) for key in ("warmUp", "drain")}
-    window = {key: length for key, length in window.items() if length}
-    shown |= {"window": window} if window else {}
-    shown |= {"ordering": written["ordering"]} if "ordering" in written else {}
-    lines = yaml.safe_dump(shown, sort_keys=False).splitlines()
-    reasons = groupby(found.origins, key=lambda origin: origin.field)
-    return Group(
-        Text("found by running the main program; write any of it into the spec to change it:"),
-        *(Text(f"  {line}") for line in lines),
-        *(
-            Text(f"  {field}: {' '.join(each.why for each in why)}", style="dim")
-            for field, why in reasons
-        ),
-        Text(""),
-    )
+def say_found(backfill: Backfill, console: Console) -> None:
+    """Prints the fields of the spec that were found, if any were, as YAML with the reason for each
+    value.
+    """
+    found = backfill.status.resolved
+    if found is None:
+        return
+    written = backfill.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    reasons: dict[str, tuple[str, ...]] = {}
+    for origin in found.origins:
+        reasons[origin.field] = (*reasons.get(origin.field, ()), origin.why)
+    shown = {key: written[key] for key in _SHOWN if key in written}
+    say(console, "\n".join((_HEAD, *lines(_commented(shown, "spec", reasons), 2), "")))
+
+
+def found_figures(backfill: Backfill) -> dict[str, object]:
+    """The same for JSON: field ``resolved``, if anything was found."""
+    found = backfill.status.resolved
+    return {} if found is None else {"resolved": found.to_manifest()}
+
+
+def _commented(value: Any, place: str, reasons: Mapping[str, tuple[str, ...]]) -> Any:
+    """A value with the reasons for it, and for all that is in it."""
+    if isinstance(value, dict):
+        inner: Any = {
+            key: _commented(each, f"{place}.{key}", reasons) for key, each in value.items()
+        }
+    elif isinstance(value, list):
+        inner = [
+            _commented(each, f"{place}[{number}]", reasons) for number, each in enumerate(value)
+        ]
+    else:
+        inner = value
+    return Commented(inner, reasons[place]) if place in reasons else inner

@@ -20,8 +20,8 @@ from backfill.cli.proposal.application import application_text, given_applicatio
 from backfill.cli.proposal.manifest import manifest
 from backfill.cli.short_form import name_of, window_of
 from backfill.cli.text import say
+from backfill.controller.proposing.commented import TODO
 from backfill.controller.proposing.find_out import Findings, backfill_with, find_out, reach
-from backfill.controller.proposing.proposed_spec import TODO
 from backfill.protocol.explanation import ExplainedQuery
 
 

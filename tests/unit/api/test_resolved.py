@@ -75,9 +75,10 @@ def test_what_was_found_for_another_window_is_not_used() -> None:
 
 def test_dates_are_midnight_in_utc() -> None:
     dates = {"start": "2024-03-01", "end": "2024-03-02"}
-    assert completed(short(window=dates), found(short())).window == completed(
-        short(), found(short())
-    ).window
+    assert (
+        completed(short(window=dates), found(short())).window
+        == completed(short(), found(short())).window
+    )
 
 
 def test_another_publish_mode_does_not_make_the_search_another_one() -> None:

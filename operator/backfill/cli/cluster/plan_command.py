@@ -15,6 +15,7 @@ from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.api.quantities import count
 from backfill.cli.cluster.connection import Place, read
 from backfill.cli.exit_status import SUCCEEDED, WAITS
+from backfill.cli.found_page import found_figures, say_found
 from backfill.cli.plan_page import render_plan
 from backfill.cli.screen import in_words
 from backfill.cli.text import size, warn
@@ -37,15 +38,19 @@ def show_plan(place: Place, name: str, *, as_json: bool) -> int:
     if backfill.status.plan_id is None:
         return _tell_why_not(backfill)
     summary = _summary(place, backfill)
+    console = Console()
     if as_json:
-        kept = summary.model_dump_json(by_alias=True) if summary else None
-        print(kept or json.dumps(_kept_in_status(backfill)))  # noqa: T201
-    elif summary:
-        Console().print(
+        kept = summary.model_dump(mode="json", by_alias=True) if summary else None
+        figures = kept or _kept_in_status(backfill)
+        print(json.dumps(figures | found_figures(backfill)))  # noqa: T201
+        return SUCCEEDED
+    say_found(backfill, console)
+    if summary:
+        console.print(
             render_plan(name, summary, estimated_for="with the maximum number of executors")
         )
     else:
-        Console().print(_short_page(backfill))
+        console.print(_short_page(backfill))
     return SUCCEEDED
 
 

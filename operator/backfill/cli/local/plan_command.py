@@ -14,10 +14,11 @@ from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError, BadInput
 from backfill.api.resolved import Resolved, resolved_spec
 from backfill.api.spark_application import Application
+from backfill.api.status import BackfillStatus
 from backfill.cli.backfill_view import planning_in_words
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.explain_queries import render_queries, warnings
-from backfill.cli.found_page import render_found
+from backfill.cli.found_page import found_figures, say_found
 from backfill.cli.local.target import read_file
 from backfill.cli.optional_dependencies import SPARK, TABLES, require
 from backfill.cli.plan_page import render_plan
@@ -52,13 +53,15 @@ def show_plan(
     require(*TABLES, *((SPARK,) if explained else ()))
     manifests = read_file(file, namespace, require_application=explained)
     backfill, application, err = manifests.backfill, manifests.application, Console(stderr=True)
-    queries = found = None
+    queries = None
     if backfill.spec.is_short:
         application = read_file(file, namespace, require_application=True).application
         assert application is not None  # it was required
         found = _searched(backfill, application, err)
         complete = resolved_spec(backfill.spec, found)
-        backfill = backfill.model_copy(update={"spec": complete})
+        backfill = backfill.model_copy(
+            update={"spec": complete, "status": BackfillStatus(resolved=found)}
+        )
     with tempfile.TemporaryDirectory(prefix="backfill-plan-") as directory:
         workspace = Workspace(directory)
         header = dry_run(backfill, workspace, err)
@@ -74,8 +77,7 @@ def show_plan(
         print(_document(backfill, summary, queries))  # noqa: T201
     else:
         console = Console()
-        if found is not None:
-            console.print(render_found(backfill.spec, found))
+        say_found(backfill, console)
         console.print(render_plan(backfill.metadata.name, summary, estimated_for="on this machine"))
         if queries is not None:
             render_queries(backfill, queries, console)
@@ -95,15 +97,18 @@ def _earlier(state: Path) -> Iterator[Backfill]:
 def _document(
     backfill: Backfill, summary: PlanSummary, queries: tuple[ExplainedQuery, ...] | None
 ) -> str:
-    """The figures of the plan, and the queries if they were explained."""
+    """The figures of the plan, what was found of the program, and the queries if they were
+    explained.
+    """
+    figures = summary.model_dump(mode="json", by_alias=True) | found_figures(backfill)
     if queries is None:
-        return summary.model_dump_json(by_alias=True)
+        return json.dumps(figures)
     listed = [
         query.model_dump(mode="json", by_alias=True, exclude={"doubtful_times"})
         | {"warnings": warnings(backfill, query)}
         for query in queries
     ]
-    return json.dumps(summary.model_dump(mode="json", by_alias=True) | {"queries": listed})
+    return json.dumps(figures | {"queries": listed})
 
 
 def dry_run(backfill: Backfill, workspace: Workspace, err: Console) -> PlanHeader:

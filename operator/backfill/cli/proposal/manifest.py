@@ -11,7 +11,7 @@ import yaml
 
 from backfill.api.backfill import API_VERSION, KIND
 from backfill.api.base import printable
-from backfill.controller.proposing.proposed_spec import TODO, Commented
+from backfill.controller.proposing.commented import TODO, Commented
 
 _WIDTH = 100
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*")
@@ -31,10 +31,10 @@ def manifest(
         *(f"{TODO}{note}" for note in notes),
     ]
     document = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
-    return "\n".join([*_commented(tuple(head), 0), *_lines(document, 0)]) + "\n"
+    return "\n".join([*_commented(tuple(head), 0), *lines(document, 0)]) + "\n"
 
 
-def _lines(value: Mapping[str, Any], indent: int) -> Iterator[str]:
+def lines(value: Mapping[str, Any], indent: int) -> Iterator[str]:
     """The lines of a mapping."""
     pad = " " * indent
     for key, each in value.items():
@@ -42,7 +42,7 @@ def _lines(value: Mapping[str, Any], indent: int) -> Iterator[str]:
         yield from _commented(comments, indent)
         if isinstance(inner, Mapping):
             yield f"{pad}{key}:"
-            yield from _lines(inner, indent + 2)
+            yield from lines(inner, indent + 2)
         elif isinstance(inner, list) and not all(isinstance(one, str) for one in inner):
             yield f"{pad}{key}:"
             for one in inner:
@@ -60,7 +60,7 @@ def _item(value: Any, indent: int) -> Iterator[str]:
     if not isinstance(inner, Mapping):
         yield f"{' ' * indent}- {_scalar(inner)}"
         return
-    first, *others = _lines(inner, indent + 2)
+    first, *others = lines(inner, indent + 2)
     yield f"{' ' * indent}- {first.lstrip()}"
     yield from others
 

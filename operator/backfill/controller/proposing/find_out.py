@@ -13,13 +13,14 @@ from backfill.api.errors import first_line
 from backfill.api.manifests.backfill_manifest import load_manifests
 from backfill.api.spark_application import Application
 from backfill.api.spec import Window
+from backfill.controller.proposing.commented import plain
 from backfill.controller.proposing.explain_program import explain
 from backfill.controller.proposing.loaded_tables import LoadedTables
 from backfill.controller.proposing.name_matching import uniquely_named
 from backfill.controller.proposing.proposed import Lake, Proposal
 from backfill.controller.proposing.proposed_outputs import outputs_of
 from backfill.controller.proposing.proposed_sources import source_of
-from backfill.controller.proposing.proposed_spec import plain, spec_of
+from backfill.controller.proposing.proposed_spec import spec_of
 from backfill.controller.proposing.proposed_times import times
 from backfill.controller.proposing.survey_program import survey_of
 from backfill.iceberg.table_listing import KnownTables

@@ -1,26 +1,16 @@
 """The spec of a proposed Backfill: values with comments."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 from backfill.api.quantities import format_duration, format_time
 from backfill.api.spec import Window
+from backfill.controller.proposing.commented import TODO, Commented
 from backfill.controller.proposing.proposed import Chosen, Proposal, ProposedOutput, ProposedSource
 from backfill.controller.proposing.proposed_times import Times, measured
 from backfill.planning.lateness_sample import ArrivalLags
 from backfill.protocol.survey_result import KINDS, SurveyedInput, SurveyedQuery
-
-TODO = "TODO: "
-
-
-@dataclass(frozen=True, slots=True)
-class Commented:
-    """A value with comments above it."""
-
-    value: Any
-    comments: tuple[str, ...]
 
 
 def spec_of(
@@ -45,32 +35,6 @@ def spec_of(
         "outputs": [_output(each) for each in proposal.outputs],
         **_ignored(proposal),
     }
-
-
-def plain(value: Any) -> Any:
-    """The value without comments."""
-    match value:
-        case Commented():
-            return plain(value.value)
-        case dict():
-            return {key: plain(each) for key, each in value.items()}
-        case list():
-            return [plain(each) for each in value]
-    return value
-
-
-def comments(value: Any, place: str = "spec") -> Iterator[tuple[str, str]]:
-    """All comments, each with the field that it is about, as kubectl writes it."""
-    match value:
-        case Commented():
-            yield from ((place, each) for each in value.comments)
-            yield from comments(value.value, place)
-        case dict():
-            for key, each in value.items():
-                yield from comments(each, f"{place}.{key}")
-        case list():
-            for number, each in enumerate(value):
-                yield from comments(each, f"{place}[{number}]")
 
 
 def _with_why(chosen: Chosen[Any], *more: str) -> Commented:

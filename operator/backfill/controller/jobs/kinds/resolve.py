@@ -12,6 +12,7 @@ from backfill.api.spark_application import Application
 from backfill.api.spec import BackfillSpec
 from backfill.controller.jobs.any_job import OnProgress
 from backfill.controller.jobs.kinds.make_plan import PlanJob
+from backfill.controller.proposing.commented import TODO, comments, plain
 from backfill.planning.plan import PlanHeader
 from backfill.planning.workspace import Workspace
 
@@ -20,7 +21,13 @@ if TYPE_CHECKING:
 
 _LENGTHS = ("spec.window.warmUp", "spec.window.drain")
 _LATENESS = "spec.ordering.allowedLateness"
-_SAY = "backfill init writes a spec with everything that was found; complete it, and use that"
+_INIT = "complete what backfill init proposes"
+_FIXES = {
+    "spec.window.": "set this field, to 1ms if nothing is needed",
+    "spec.outputs[": "list this output in spec.outputs",
+    "spec.staticTables": "list these tables in spec.staticTables",
+}
+"""What a short spec can say itself, by the beginning of the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,29 +82,32 @@ class ResolveJob:
         looked at again.
         """
         asked = [
-            Problem(field, todo, _SAY)
+            Problem(field, todo, _fix(field))
             for field, todo in _questions(described)
             if field not in later and not _decided(self.backfill.spec, described, field)
         ]
-        asked += [Problem("spec.outputs", each, _SAY) for each in findings.proposal.unsolved]
+        asked += [Problem("spec.outputs", each, _INIT) for each in findings.proposal.unsolved]
         asked += _wrong_modes(self.backfill.spec, findings)
         if asked:
             raise BadInput([*asked, *(Problem("", each) for each in findings.problems)])
 
 
-def _questions(described: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a person has to decide, by field."""
-    from backfill.controller.proposing.proposed_spec import TODO, comments
+def _fix(field: str) -> str:
+    return next((fix for start, fix in _FIXES.items() if field.startswith(start)), _INIT)
 
+
+def _questions(described: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a person has to decide, by field. While a table is unknown, so are its columns."""
+    unknown: set[str] = set()
     for field, text in comments(dict(described)):
-        if text.startswith(TODO):
+        item, _, name = field.rpartition(".")
+        if text.startswith(TODO) and item not in unknown:
             yield field, text.removeprefix(TODO).rstrip(".")
+            unknown |= {item} if name == "table" else set()
 
 
 def _decided(spec: BackfillSpec, described: Mapping[str, Any], field: str) -> bool:
     """Whether the spec says what a question is about, or a default answers it."""
-    from backfill.controller.proposing.proposed_spec import plain
-
     if field in _LENGTHS:
         window = spec.window
         return bool(window.warm_up if field.endswith("warmUp") else window.drain)
@@ -132,8 +142,6 @@ def _wrong_modes(spec: BackfillSpec, findings: "Findings") -> Iterator[Problem]:
 
 
 def _resolved(spec: BackfillSpec, described: Mapping[str, Any]) -> Resolved:
-    from backfill.controller.proposing.proposed_spec import TODO, comments, plain
-
     found = plain(dict(described))
     origins = [
         Origin(field=field, why=why.removeprefix(TODO))
