@@ -2,12 +2,14 @@
 
 On a cluster they are in Secrets, which pods mount as files. The program in a driver finds them in
 its environment, in PyIceberg's form: a dot is ``__``, a hyphen ``_``, and case is lost. So this
-does not work for a property or a catalog with an underscore in its name.
+does not work for a property or a catalog with an underscore in its name. What the application's
+Spark properties say is passed as JSON.
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from backfill.api.errors import BadInput, Problem
 
@@ -15,6 +17,8 @@ CATALOGS_VARIABLE: Final = "BACKFILL_CATALOGS"
 """The environment variable with the directory of :func:`mounted_catalogs`."""
 CATALOGS_DIRECTORY: Final = "/etc/backfill/catalogs"
 """That directory in pods: it has a directory for each catalog, with a file for each property."""
+APPLICATION_CATALOGS_VARIABLE: Final = "BACKFILL_APPLICATION_CATALOGS"
+"""The environment variable of :func:`application_catalogs`."""
 
 
 def catalog_variables(catalog: str, properties: Mapping[str, str]) -> dict[str, str]:
@@ -23,6 +27,14 @@ def catalog_variables(catalog: str, properties: Mapping[str, str]) -> dict[str, 
         f"PYICEBERG_CATALOG__{_part(catalog)}__{_part(name)}": value
         for name, value in properties.items()
     }
+
+
+def application_catalogs(environment: Mapping[str, str]) -> dict[str, dict[str, str] | str]:
+    """The catalogs of the application's Spark properties, by name: their properties, or why
+    PyIceberg cannot open them.
+    """
+    found: dict[str, Any] = json.loads(environment.get(APPLICATION_CATALOGS_VARIABLE) or "{}")
+    return found
 
 
 def mounted_catalogs(directory: Path) -> dict[str, dict[str, str]]:

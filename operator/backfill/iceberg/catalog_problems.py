@@ -2,7 +2,9 @@
 server that may answer later.
 """
 
-from backfill.api.catalog_properties import catalog_variables
+import os
+
+from backfill.api.catalog_properties import application_catalogs, catalog_variables
 from backfill.api.errors import Problem, first_line
 from backfill.api.manifests.problems import did_you_mean
 from backfill.iceberg.library_errors import says_later
@@ -18,10 +20,14 @@ def catalog_problem(name: str, field: str, error: Exception) -> Problem:
     ``field`` is to blame only if nothing is known of a catalog of that name. Otherwise the catalog
     is wrong, whatever names it.
     """
+    from backfill.iceberg.catalogs import known_catalogs
+
     properties = _properties(name)
     if not properties:
         message = f"catalog {name} cannot be opened: it has no properties"
-        meant = did_you_mean(name, _configured())
+        if why := application_catalogs(os.environ).get(name):
+            message += f", and {why}"
+        meant = did_you_mean(name, known_catalogs())
         return Problem(field, message, "; ".join(filter(None, (meant, _correct(name, "uri")))))
     wrong = _wrong_property(properties, error)
     if wrong is not None:
@@ -54,14 +60,6 @@ def _properties(name: str) -> dict[str, str]:
     from backfill.iceberg.catalogs import catalog_properties
 
     return {key: str(value) for key, value in catalog_properties(name).items()}
-
-
-def _configured() -> list[str]:
-    """The names of the catalogs in PyIceberg's own configuration."""
-    from pyiceberg.utils.config import Config
-
-    known = Config().config.get("catalog")
-    return list(known) if isinstance(known, dict) else []
 
 
 def _wrong_property(properties: dict[str, str], error: Exception) -> tuple[str, str, str] | None:
@@ -101,5 +99,6 @@ def _correct(name: str, key: str) -> str:
     (variable,) = catalog_variables(name, {key: ""})
     return (
         "correct its PyIceberg properties: the keys of its Secret in spec.catalogs or, without a"
-        f" Secret, catalog.{name} in .pyiceberg.yaml or {variable} in the environment"
+        f" Secret, catalog.{name} in .pyiceberg.yaml or {variable} in the environment or, without"
+        f" these, spark.sql.catalog.{name} in the application"
     )

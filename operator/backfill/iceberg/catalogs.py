@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyiceberg.table.locations
 from pyiceberg.catalog import (
@@ -24,28 +24,55 @@ from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.locations import LocationProvider, _import_location_provider
 from pyiceberg.utils.config import Config
 
-from backfill.api.catalog_properties import CATALOGS_VARIABLE, mounted_catalogs, mounted_properties
+from backfill.api.catalog_properties import (
+    CATALOGS_VARIABLE,
+    application_catalogs,
+    mounted_catalogs,
+    mounted_properties,
+)
 from backfill.iceberg.answer_limits import bound_statements
 from backfill.iceberg.server_properties import from_server, with_answer
 
 _LOG = logging.getLogger(__name__)
+ANY_REGION: Final = "us-east-1"
+"""For object stores that are not AWS."""
 
 
 def catalog_properties(name: str, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """The properties of a catalog: those of PyIceberg's configuration, and those that are mounted;
-    empty if the catalog is unknown.
+    """The properties of a catalog: those of PyIceberg's configuration, and those that are mounted.
+    If there are none, those of the application's Spark properties; empty if the catalog is unknown.
     """
     known: dict[str, Any] = {**(Config().get_catalog_config(name) or {})}
     if directory := environment.get(CATALOGS_VARIABLE):
         known |= mounted_properties(Path(directory), name)
-    return known
+    return known or _of_the_application(name, environment)
+
+
+def _of_the_application(name: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    found = application_catalogs(environment).get(name)
+    if not isinstance(found, dict):
+        return {}
+    if "s3.endpoint" in found and not found.keys() & {"s3.region", "client.region"}:
+        # otherwise AWS would be asked for the bucket's region
+        found["s3.region"] = default_region(environment) or ANY_REGION
+    return found
+
+
+def default_region(environment: Mapping[str, str]) -> str | None:
+    """The region in the AWS variables of the environment."""
+    return environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
 
 
 def known_catalogs(environment: Mapping[str, str] = os.environ) -> list[str]:
     """Names of all catalogs that have properties."""
-    directory = environment.get(CATALOGS_VARIABLE)
+    directory, config = environment.get(CATALOGS_VARIABLE), Config()
     mounted = mounted_catalogs(Path(directory)) if directory else {}
-    return [*dict.fromkeys((*Config().get_known_catalogs(), *mounted))]
+    others = (
+        name
+        for name, properties in application_catalogs(environment).items()
+        if isinstance(properties, dict) and not config.get_catalog_config(name)
+    )
+    return [*dict.fromkeys((*config.get_known_catalogs(), *mounted, *others))]
 
 
 def open_catalog(name: str) -> Catalog:

@@ -10,14 +10,13 @@ from functools import lru_cache
 from pyarrow.fs import FileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from backfill.iceberg.catalogs import catalog_properties
+from backfill.iceberg.catalogs import ANY_REGION, catalog_properties, default_region
 
 _STORES = ("s3.", "client.", "gcs.", "adls.", "hdfs.")
 _REOPEN_SECONDS = 600.0
 """Seconds after which a store is opened again,
 since credentials may be replaced while a process lives.
 """
-_ANY_REGION = "us-east-1"
 
 
 def open_store(scheme: str, bucket: str, catalog: str) -> FileSystem:
@@ -38,9 +37,9 @@ def store_properties(catalog: str, environment: Mapping[str, str] = os.environ) 
     properties = {name: value for name, value in named.items() if name.startswith(_STORES)}
     if endpoint := environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL"):
         properties.setdefault("s3.endpoint", endpoint)
-    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+    region = default_region(environment)
     if "s3.endpoint" in properties:
-        region = region or _ANY_REGION  # otherwise AWS would be asked for the bucket's region
+        region = region or ANY_REGION  # otherwise AWS would be asked for the bucket's region
     if region and "client.region" not in properties:
         properties.setdefault("s3.region", region)
     return properties

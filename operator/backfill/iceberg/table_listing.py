@@ -1,4 +1,4 @@
-"""The tables of all catalogs in PyIceberg's configuration, by name."""
+"""The tables of all catalogs that are configured, by name."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
