@@ -15,9 +15,15 @@ import pytest
 from production import DEADLINE_SECONDS, Production, ended
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.utils.config import Config
+from sqlalchemy import create_engine, make_url, text
 from store_servers import ObjectStore, Programs, find_programs, object_store, postgresql
 
+from backfill.api.catalog_properties import APPLICATION_CATALOGS_VARIABLE
 from backfill.api.output import Publish, PublishMode
+from backfill.iceberg.object_stores import store_properties
+from backfill.iceberg.open_tables import Catalogs
+from backfill.iceberg.spark_catalogs import open_catalogs_of
+from backfill.iceberg.table_listing import KnownTables
 from backfill.outputs.export import ExportUndo, export
 from backfill.outputs.output_tables import check_outputs
 from backfill.planning.workspace import Workspace
@@ -104,6 +110,46 @@ def test_a_workspace_is_removed_at_once_from_a_store_that_keeps_directories(
     assert sorted(place.names("checkpoints")) == ["hourly", "metadata"]
     place.remove()
     assert not list((store.files / "lake" / "backfills").rglob("removed"))
+
+
+@pytest.mark.parametrize("schema", ["V0", "V1"])
+def test_a_catalog_that_only_sparks_properties_describe_is_read_and_written(
+    lake: Catalog, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, schema: str
+) -> None:
+    rows = pa.table({"id": [1]}, schema=pa.schema([("id", pa.int64())]))
+    lake.create_table("raw.ids", schema=rows.schema).append(rows)
+    database = make_url(lake.properties["uri"])
+    at = f"{database.host}:{database.port}/{database.database}"
+    if schema == "V0":  # of Iceberg before 1.5
+        with create_engine(database).begin() as connection:
+            connection.execute(text("ALTER TABLE iceberg_tables DROP COLUMN iceberg_type"))
+    for name in [each for each in os.environ if each.startswith("PYICEBERG_CATALOG__LAKE__")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv(APPLICATION_CATALOGS_VARIABLE, "")
+    open_catalogs_of(
+        {
+            "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.lake.type": "jdbc",
+            "spark.sql.catalog.lake.uri": f"jdbc:postgresql://{at}",
+            "spark.sql.catalog.lake.jdbc.user": "iceberg",
+            "spark.sql.catalog.lake.jdbc.password": PASSWORD,
+            "spark.sql.catalog.lake.warehouse": "s3a://lake/warehouse",
+            "spark.hadoop.fs.s3a.endpoint": store.endpoint,
+            "spark.hadoop.fs.s3a.access.key": ACCESS_KEY,
+            "spark.hadoop.fs.s3a.secret.key": SECRET_KEY,
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+        }
+    )
+    assert "lake.raw.ids" in KnownTables().names
+    found = Catalogs().load_table("lake.raw.ids", "")
+    found.append(rows)
+    assert found.scan().to_arrow()["id"].to_pylist() == [1, 1]
+    assert store_properties("lake") == {
+        "s3.endpoint": store.endpoint,
+        "s3.region": "us-east-1",
+        "s3.access-key-id": ACCESS_KEY,
+        "s3.secret-access-key": SECRET_KEY,
+    }
 
 
 def test_files_are_exported_to_a_store_and_taken_out_of_it_again(

@@ -18,6 +18,7 @@ from backfill.api.spark_application import Application, read_application
 from backfill.cli.exit_status import BAD_INPUT, FAILED, SUCCEEDED, WAITS
 from backfill.cli.proposal.application import given_application
 from backfill.cli.text import say
+from backfill.iceberg.spark_catalogs import open_catalogs_of
 from backfill.protocol.survey_result import (
     KINDS,
     Survey,
@@ -128,6 +129,7 @@ def _application(file: Path) -> Application:
 def _checked(
     name: str, application: Application, survey: Callable[[Application], Survey]
 ) -> Checked:
+    open_catalogs_of(application.spark_conf)
     try:
         found = survey(application)
     except BadInput as error:

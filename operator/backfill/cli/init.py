@@ -22,6 +22,7 @@ from backfill.cli.short_form import name_of, window_of
 from backfill.cli.text import say
 from backfill.controller.proposing.commented import TODO
 from backfill.controller.proposing.find_out import Findings, backfill_with, find_out, reach
+from backfill.iceberg.spark_catalogs import open_catalogs_of
 from backfill.protocol.explanation import ExplainedQuery
 
 
@@ -47,6 +48,7 @@ def propose_backfill(
         raise BadInput(Problem("--output", problem, "create it, or choose another file"))
     given = given_application(application, main_file, namespace)
     found = read_application(given.document, given.base, namespace or "default")
+    open_catalogs_of(found.spark_conf)
     namespace = _namespace(given.document, namespace)
     name = name_of(found.name, stretch)
     with err.status("") as shown:

@@ -39,6 +39,7 @@ from backfill.controller.local.lock import ControllerLock
 from backfill.controller.local.store import LocalStore
 from backfill.controller.local.store import stored as stored_in
 from backfill.controller.proposing.survey_program import survey_of
+from backfill.iceberg.spark_catalogs import open_catalogs_of
 from backfill.protocol.controller_liveness import controller_alive
 
 _POLL_SECONDS = 0.1
@@ -53,7 +54,9 @@ class LocalCommands(Commands, OnThisMachine):
     namespace: str | None
 
     def find(self, target: str) -> Backfill:
-        return self._found(target)[1]
+        store, backfill = self._found(target)
+        open_catalogs_of(store.application().spark_conf | backfill.spec.overrides.spark_conf)
+        return backfill
 
     def names(self) -> list[str]:
         return []  # the shell completes manifest files

@@ -19,6 +19,7 @@ from backfill.controller.local.loop import Loop
 from backfill.controller.local.store import LocalStore
 from backfill.controller.local_driver.backend import LocalBackend
 from backfill.controller.reconcile import Reconciled, Reconciler
+from backfill.iceberg.spark_catalogs import open_catalogs_of
 
 _WORKER_LOG = "worker.log"
 
@@ -33,6 +34,7 @@ def control(store: LocalStore, backfill: Backfill, console: Console) -> Backfill
     Returns its final state; None if it was removed.
     """
     application = store.application()
+    open_catalogs_of(application.spark_conf | backfill.spec.overrides.spark_conf)
     backend = LocalBackend(
         store.attempts,
         store.channel,

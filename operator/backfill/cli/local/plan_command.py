@@ -31,6 +31,7 @@ from backfill.controller.local.jobs import Worker
 from backfill.controller.local.store import stored
 from backfill.controller.local_driver.local_spark_conf import cores
 from backfill.controller.proposing.explain_program import explain
+from backfill.iceberg.spark_catalogs import open_catalogs_of
 from backfill.planning.plan import PlanHeader
 from backfill.planning.plan_summary import PlanSummary, summarize
 from backfill.planning.workspace import Workspace
@@ -54,6 +55,8 @@ def show_plan(
     manifests = read_file(file, namespace, require_application=explained)
     backfill, application, err = manifests.backfill, manifests.application, Console(stderr=True)
     queries = None
+    if application is not None:
+        open_catalogs_of(application.spark_conf | backfill.spec.overrides.spark_conf)
     if backfill.spec.is_short:
         application = read_file(file, namespace, require_application=True).application
         assert application is not None  # it was required
