@@ -129,8 +129,8 @@ class Apache:
         settings = pod_settings(launch, program, enforced, old.get("sparkConf") or {})
         metadata = child_metadata(production, launch, _left_out(old))
         spec = without(old, (*_REPLACED, *_LEFT_OUT, "sparkConf"))
-        spec["driverSpec"] = _pod(spec.get("driverSpec"), "driver", launch)
-        spec["executorSpec"] = _pod(spec.get("executorSpec"), "executor", launch)
+        spec["driverSpec"] = _pod(spec.get("driverSpec"), "driver", launch, production)
+        spec["executorSpec"] = _pod(spec.get("executorSpec"), "executor", launch, production)
         driver = spec["driverSpec"][_TEMPLATE]
         inject_driver(driver, spark_container(driver, "driver"), settings, metadata["name"])
         conf = self._conf(production, launch) | enforced
@@ -261,7 +261,7 @@ def _as_properties(overrides: Overrides, names: Mapping[str, str]) -> dict[str, 
     return conf
 
 
-def _pod(given: Manifest | None, role: Role, launch: Launch) -> Manifest:
+def _pod(given: Manifest | None, role: Role, launch: Launch, production: Manifest) -> Manifest:
     over = {_TEMPLATE: _overrides(launch.backfill, role).get(_TEMPLATE) or {}}
     pod: Manifest = merged(given or {}, over)
     template = pod[_TEMPLATE]
@@ -269,7 +269,7 @@ def _pod(given: Manifest | None, role: Role, launch: Launch) -> Manifest:
     metadata = part(template, "metadata")
     metadata["annotations"] = not_scraped(metadata.get("annotations"))
     part(metadata, "labels").update(pod_labels(launch))
-    inject_catalogs(template, spark_container(template, role), launch.backfill.spec.catalogs)
+    inject_catalogs(template, spark_container(template, role), launch.backfill, production)
     return pod
 
 

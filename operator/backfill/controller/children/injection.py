@@ -1,14 +1,15 @@
 """What the pods of a backfill have in addition to production's: settings, launcher, catalogs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
+from backfill.api.backfill import Backfill
 from backfill.api.catalog_properties import CATALOGS_DIRECTORY, CATALOGS_VARIABLE
-from backfill.api.spec import CatalogRef
 from backfill.controller.children.launcher import LAUNCHER, LAUNCHER_KEY, LAUNCHER_PATH
 from backfill.controller.children.manifest_merge import items, part
 from backfill.controller.children.program import Program
 from backfill.controller.driver import Launch, driver_settings
+from backfill.iceberg.spark_catalogs import catalogs_variable
 from backfill.kube.object_names import GROUP
 from backfill.kube.resources import Manifest
 from backfill.protocol.driver_settings import CLUSTER_CHANNEL, SETTINGS_VARIABLE, DriverSettings
@@ -72,27 +73,38 @@ def inject_live(template: Manifest, container: Manifest, settings: LiveSettings)
 
 
 def inject_catalogs(
-    template: Manifest, container: Manifest, catalogs: Iterable[CatalogRef]
+    template: Manifest, container: Manifest, backfill: Backfill, production: Manifest
 ) -> None:
-    """Mounts the catalogs' Secrets.
+    """Mounts the catalogs' Secrets, and passes what production's Spark properties say of the other
+    catalogs.
 
     Executors need them as well as the driver, since tasks open catalogs too.
     """
     mounted = [
-        (catalog.name, catalog.secret_ref.name) for catalog in catalogs if catalog.secret_ref
+        (catalog.name, catalog.secret_ref.name)
+        for catalog in backfill.spec.catalogs
+        if catalog.secret_ref
     ]
     for number, (catalog, secret) in enumerate(mounted):
         volume = {"name": f"backfill-catalog-{number}", "secret": {"secretName": secret}}
         _mount(template, container, volume, f"{CATALOGS_DIRECTORY}/{catalog}")
     if mounted:
         set_variable(container, CATALOGS_VARIABLE, CATALOGS_DIRECTORY)
+    spec: Manifest = production["spec"]
+    hadoop = {f"spark.hadoop.{key}": each for key, each in (spec.get("hadoopConf") or {}).items()}
+    conf = (spec.get("sparkConf") or {}) | hadoop | backfill.spec.overrides.spark_conf
+    for name, value in catalogs_variable(conf, others=[name for name, _ in mounted]).items():
+        set_variable(container, name, _literal(value))
 
 
 def settings_json(settings: DriverSettings | LiveSettings) -> str:
-    """The settings as the value of an environment variable. ``$`` is escaped, since the kubelet
-    would replace ``$(NAME)``.
-    """
-    return settings.model_dump_json(by_alias=True, exclude_none=True).replace("$", "\\u0024")
+    """The settings as the value of an environment variable."""
+    return _literal(settings.model_dump_json(by_alias=True, exclude_none=True))
+
+
+def _literal(document: str) -> str:
+    """JSON without ``$``: the kubelet would replace ``$(NAME)``."""
+    return document.replace("$", "\\u0024")
 
 
 def set_variable(container: Manifest, name: str, value: str) -> None:

@@ -145,7 +145,7 @@ class Kubeflow:
             launch, program, enforced, production["spec"].get("sparkConf") or {}
         )
         metadata = child_metadata(production, launch, _left_out(production))
-        driver, executor = _pod(spec, "driver", launch), _pod(spec, "executor", launch)
+        driver, executor = (_pod(spec, role, launch, production) for role in _ROLES)
         inject_driver(
             driver["template"],
             spark_container(driver["template"], "driver"),
@@ -261,11 +261,11 @@ def _tuned(production: Manifest, backfill: Backfill) -> Manifest:
     return spec
 
 
-def _pod(spec: Manifest, role: Role, launch: Launch) -> Manifest:
+def _pod(spec: Manifest, role: Role, launch: Launch, production: Manifest) -> Manifest:
     pod: Manifest = dict(spec[role])
     template = take_template(pod, role, spec)
     end_with_spark(template, role)
-    inject_catalogs(template, spark_container(template, role), launch.backfill.spec.catalogs)
+    inject_catalogs(template, spark_container(template, role), launch.backfill, production)
     pod["template"] = template
     pod["labels"] = (pod.get("labels") or {}) | pod_labels(launch)
     return pod

@@ -1,5 +1,6 @@
 """What a backfill makes of production SparkApplications."""
 
+import copy
 import json
 from typing import Any
 
@@ -85,6 +86,27 @@ def test_driver_and_executors_have_the_catalogs_secrets(base: Manifest) -> None:
     for pod in pods(base, child(base)):
         assert mounted(pod)["/etc/backfill/catalogs/lake"]["secret"]["secretName"] == "lake-catalog"
         assert variables(pod)["BACKFILL_CATALOGS"] == "/etc/backfill/catalogs"
+
+
+@BOTH
+def test_driver_and_executors_have_the_catalogs_of_spark_that_have_no_secret(
+    base: Manifest,
+) -> None:
+    base = copy.deepcopy(base)
+    for name in ("lake", "other"):
+        key = f"spark.sql.catalog.{name}"
+        base["spec"]["sparkConf"] |= {
+            key: "org.apache.iceberg.spark.SparkCatalog",
+            f"{key}.type": "rest",
+            f"{key}.uri": f"http://{name}",
+            f"{key}.token": "a$(B)",
+        }
+    over = {"overrides": {"sparkConf": {"spark.sql.catalog.other.uri": "http://standby"}}}
+    for pod in pods(base, child(base, **over)):
+        text = variables(pod)["BACKFILL_APPLICATION_CATALOGS"]
+        assert "$" not in text, "the kubelet would expand variables"
+        expected = {"type": "rest", "uri": "http://standby", "token": "a$(B)"}
+        assert json.loads(text) == {"other": expected}
 
 
 @BOTH

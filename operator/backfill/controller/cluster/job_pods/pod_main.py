@@ -16,7 +16,12 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from backfill.api.catalog_properties import CATALOGS_DIRECTORY, CATALOGS_VARIABLE, mounted_catalogs
+from backfill.api.catalog_properties import (
+    CATALOGS_DIRECTORY,
+    CATALOGS_VARIABLE,
+    application_catalogs,
+    mounted_catalogs,
+)
 from backfill.api.errors import BackfillError
 from backfill.api.job_report import JOB_VARIABLE, MOST_RESULT_BYTES
 from backfill.api.redaction import RedactedText, Redactor, redactor
@@ -56,6 +61,8 @@ def main() -> int:
         catalogs = mounted_catalogs(Path(os.environ[CATALOGS_VARIABLE]))
     except BackfillError as error:
         unreadable = error
+    translated = application_catalogs(os.environ)
+    catalogs |= {name: each for name, each in translated.items() if isinstance(each, dict)}
     hidden = redactor(catalogs, os.environ)
     with redirect_stderr(RedactedText(sys.stderr, hidden)):
         return _main(hidden, unreadable)

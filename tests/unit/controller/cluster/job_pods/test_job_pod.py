@@ -1,12 +1,16 @@
 """The pod of a job, made of the driver that the application would have."""
 
 import copy
+import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from backfill.api.spark_application import Application
+from backfill.controller.cluster.job_pods import pod_main
 from backfill.controller.cluster.job_pods.pod_manifests import (
     JobImage,
     job_config_map,
@@ -16,6 +20,7 @@ from backfill.controller.cluster.job_pods.pod_manifests import (
 )
 from backfill.controller.jobs.kinds.make_plan import PlanJob
 from backfill.controller.jobs.kinds.resolve import ResolveJob
+from backfill.iceberg.spark_catalogs import catalogs_variable
 from backfill.planning.workspace import Workspace
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of
 
@@ -133,6 +138,48 @@ def test_it_has_the_catalogs_and_its_job_and_nothing_that_belongs_to_a_driver(
     assert {"BACKFILL_JOB", "BACKFILL_CATALOGS"} <= set(variables)
     assert "backfill-launcher" not in names(spec["volumes"])
     assert not {"backfill.dev/attempt", "spark-role"} & set(pod["metadata"]["labels"])
+
+
+def test_it_has_the_catalogs_of_spark_that_have_no_secret() -> None:
+    base = copy.deepcopy(KUBEFLOW)
+    base["spec"]["sparkConf"] |= {
+        "spark.sql.catalog.other": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.other.type": "hive",
+        "spark.sql.catalog.other.uri": "thrift://hive-metastore:9083",
+    }
+    (container,) = made(base)["spec"]["containers"]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    found = json.loads(variables["BACKFILL_APPLICATION_CATALOGS"])["other"]
+    assert found == {
+        "type": "hive",
+        "uri": "thrift://hive-metastore:9083",
+        "s3.endpoint": "http://minio",  # of hadoopConf
+    }
+
+
+def test_its_log_has_no_credentials_of_sparks_properties(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    key = "spark.sql.catalog.lake"
+    conf = {
+        key: "org.apache.iceberg.spark.SparkCatalog",
+        f"{key}.type": "jdbc",
+        f"{key}.uri": "jdbc:postgresql://db/lake",
+        f"{key}.jdbc.user": "iceberg",
+        f"{key}.jdbc.password": "cor/rect",
+        "spark.hadoop.fs.s3a.secret.key": "battery-staple",
+    }
+    monkeypatch.setenv("BACKFILL_CATALOGS", str(tmp_path))
+    for name, value in catalogs_variable(conf).items():
+        monkeypatch.setenv(name, value)
+
+    def fails(*_: object) -> int:
+        print("postgresql://db/lake refused cor/rect, cor%2Frect, battery-staple", file=sys.stderr)
+        return 1
+
+    monkeypatch.setattr(pod_main, "_main", fails)
+    assert pod_main.main() == 1
+    assert capsys.readouterr().err == "postgresql://db/lake refused ***, ***, ***\n"
 
 
 def test_it_stands_where_production_stands() -> None:
