@@ -167,8 +167,8 @@ class CatalogRef(Model):
     ``-`` and ``_``, which PyIceberg does not distinguish.
     """
     secret_ref: SecretRef | None = None
-    """Secret whose keys are the catalog's PyIceberg properties. Default: none; pods use their own
-    identity.
+    """Secret whose keys are the catalog's PyIceberg properties. Default: none; the catalog is
+    opened with the application's Spark properties, and with the pods' own identity.
     """
 
 
@@ -270,7 +270,8 @@ class BackfillSpec(Model):
     """Directory or object store prefix for plans, checkpoints and staged results. All pods must
     have access to it. Its parts may contain ASCII letters, digits and ``_ = + @ , ~ . -``; ``..``
     is not allowed. An object store is accessed with the properties of the first catalog in
-    ``catalogs`` that has a Secret, or else with the pods' own identity. Default: the operator's
+    ``catalogs`` that has a Secret, or else with those of the first source's catalog in the
+    application's Spark properties, and with the pods' own identity. Default: the operator's
     workspace (``--default-workspace``); for ``backfill run``, the state directory.
     """
     catalogs: Annotated[tuple[CatalogRef, ...], Field(max_length=16)] = ()
