@@ -141,7 +141,9 @@ def test_programs_are_told_what_a_backfill_makes_of_them(lake: Catalog, tmp_path
         (None, ["lake.raw.hourly (iceberg, append)"]),
     ]
 
-    assert refused_one["verdict"] == "Doubtful"
+    assert good["run"] == "backfill run FILE --window START/END --publish MODE"
+
+    assert (refused_one["verdict"], refused_one["run"]) == ("Doubtful", None)
     said = [each["message"] for each in refused_one["problems"]]
     for words, message in zip(
         (

@@ -3,6 +3,7 @@ person has to look at.
 """
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -82,6 +83,10 @@ class Checked:
     """What is refused, or has to be delivered."""
     doubts: Sequence[str] = ()
     """What was not seen, and may be refused."""
+    run: str | None = None
+    """The shortest command that runs it; None if a person has to look at it, or if some queries are
+    delivered and others are not.
+    """
 
 
 def check_programs(
@@ -150,7 +155,17 @@ def _checked(
         [CheckedQuery(each.name, each.inputs, list(_writes(each))) for each in found.queries],
         problems,
         doubts,
+        _command(name, found) if not doubts else None,
     )
+
+
+def _command(file: str, found: Survey) -> str | None:
+    """The command for a window that a person chooses, like the publish mode of tables."""
+    modes = {"Deliver" if each.by_row or each.problems else "MODE" for each in found.queries}
+    manifest = "FILE" if file.endswith(".py") else shlex.quote(file)
+    (mode, *others) = modes
+    command = f"backfill run {manifest} --window START/END --publish {mode}"
+    return None if others else command
 
 
 def _problem(problem: Problem | SurveyedProblem) -> CheckedProblem:
@@ -203,6 +218,8 @@ def _lines(found: Checked) -> Iterator[str]:
             yield f"           to do: {problem.fix}"
     for doubt in found.doubts:
         yield f"  look at  {doubt}"
+    if found.run is not None:
+        yield f"  to run   {found.run}"
 
 
 def _summary(verdicts: Sequence[Verdict]) -> str:
