@@ -26,8 +26,9 @@ class JobReportSpec(Model):
     backfill: Name
     """Name of the Backfill that the job belongs to."""
     job: Annotated[str, Field(max_length=32)]
-    """The job: ``plan``, ``extend``, ``recover``, ``verify``, ``settle``, ``publish``, ``undo`` or
-    ``discard``."""
+    """The job: ``resolve``, ``plan``, ``extend``, ``recover``, ``verify``, ``settle``, ``publish``,
+    ``undo`` or ``discard``.
+    """
 
 
 class JobReportStatus(Model):

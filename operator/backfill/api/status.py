@@ -439,8 +439,9 @@ class JobRetry(Model):
     model_config = {"extra": "ignore"}
 
     job: Annotated[str, Field(max_length=32)]
-    """The job: ``plan``, ``extend``, ``recover``, ``verify``, ``settle``, ``publish``,
-    ``undo`` or ``discard``."""
+    """The job: ``resolve``, ``plan``, ``extend``, ``recover``, ``verify``, ``settle``, ``publish``,
+    ``undo`` or ``discard``.
+    """
     failures: int
     """Number of consecutive failures."""
     since: Time

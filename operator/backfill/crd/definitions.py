@@ -95,7 +95,7 @@ _REPORT_COLUMNS: Final = (
     Column(
         "Job",
         ".spec.job",
-        "The job: plan, extend, recover, verify, settle, publish, undo or discard.",
+        "The job: resolve, plan, extend, recover, verify, settle, publish, undo or discard.",
     ),
     _AGE,
 )
