@@ -1,7 +1,9 @@
 """Finding out what an application reads and writes, for a Backfill that does not say so."""
 
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from backfill.api.backfill import Backfill, ObjectMeta
@@ -55,6 +57,13 @@ class ResolveJob:
             BadInput: a person has to decide something, or the program cannot be run on history.
             BackfillError: the program failed.
         """
+        from backfill.controller.proposing.fetched_program import fetched
+
+        with tempfile.TemporaryDirectory(prefix="backfill-program-") as directory:
+            catalog = self.backfill.spec.workspace_catalog
+            return self._found(fetched(self.application, catalog, Path(directory)), on_progress)
+
+    def _found(self, application: Application, on_progress: OnProgress) -> Resolved:
         from backfill.controller.proposing.find_out import find_out, reach
 
         def plan(backfill: Backfill, workspace: Workspace) -> PlanHeader:
@@ -62,13 +71,13 @@ class ResolveJob:
             return job.run(on_progress).header
 
         spec = self.backfill.spec
-        findings = find_out(self.application, spec.window, lambda _what: None)
+        findings = find_out(application, spec.window, lambda _what: None)
         self._refuse(findings, findings.spec(), _LENGTHS)
         known = resolved_spec(spec, _resolved(spec, findings.spec()))
         if problems := check_spec(known):
             raise BadInput(problems)
         complete = self.backfill.model_copy(update={"spec": known})
-        described = findings.spec(reach(complete, self.application, plan))
+        described = findings.spec(reach(complete, application, plan))
         self._refuse(findings, described)
         found = _resolved(spec, described)
         if problems := check_spec(resolved_spec(spec, found)):
