@@ -26,6 +26,7 @@ DEADLINE_SECONDS = 3 * PATIENCE_SECONDS
 _SMALL_SPARK = {
     "spark.master": "local[2,4]",
     "spark.driver.memory": "1g",
+    "spark.buffer.pageSize": "1m",
     "spark.sql.shuffle.partitions": "2",
 }
 
