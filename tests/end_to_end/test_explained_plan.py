@@ -136,15 +136,20 @@ def test_what_a_stream_waits_for_is_shown_with_the_join_before_its_windows(
     assert any("window.warmUp is only 0s" in each for each in hourly["warnings"])
 
 
-def test_a_query_with_a_function_is_told_as_a_stream_and_its_function_is_not_called(
+TEXT = """
+text = F.get_json_object(F.col("value").cast("string"), "$.at")
+texts = records.select(F.length(text).cast("long").alias("title"), F.col("timestamp").alias("began"))
+texts.writeStream.queryName("texts").start()
+clicks.writeStream.queryName("called").foreachBatch(exit).start()
+spark.streams"""
+
+
+def test_a_function_is_told_as_a_stream_and_not_called_and_times_used_as_text_are_warned_of(
     production: Production,
 ) -> None:
-    with_function = APPLICATION.replace(
-        "spark.streams",
-        'clicks.writeStream.queryName("called").foreachBatch(exit).start()\nspark.streams',
-    )
-    production.catalog.create_table("raw.called", columns())
-    describe(production, with_function, "called")
+    for name in ("called", "texts"):
+        production.catalog.create_table(f"raw.{name}", columns())
+    describe(production, APPLICATION.replace("\nspark.streams", TEXT), "called", "texts")
     end = explained(production)
     assert end.status == 0, end.err
     words = " ".join(end.out.split())
@@ -156,23 +161,6 @@ def test_a_query_with_a_function_is_told_as_a_stream_and_its_function_is_not_cal
         "called runs in Streaming execution, because its function (foreachBatch) is called with"
         in words
     )
-
-
-TEXT = """
-text = F.get_json_object(F.col("value").cast("string"), "$.at")
-texts = records.select(F.length(text).cast("long").alias("title"), F.col("timestamp").alias("began"))
-texts.writeStream.queryName("texts").start()
-spark.streams"""
-
-
-def test_times_that_a_program_uses_as_text_are_warned_of_before_anything_is_read(
-    production: Production,
-) -> None:
-    production.catalog.create_table("raw.texts", columns())
-    describe(production, APPLICATION.replace("\nspark.streams", TEXT), "texts")
-    end = explained(production)
-    assert end.status == 0, end.err
-    words = " ".join(end.out.split())
     assert words.count("uses the text of times") == 1
     assert "warning: texts: of clicks, the application uses the text of times, which" in words
     assert "at (column at, as 2021-07-11T00:05:00.123456Z); set" in words
