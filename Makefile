@@ -18,7 +18,7 @@ CORE := tests/spark/test_batch_against_streaming.py tests/spark/test_source.py t
 CLASSES := $(VENV)/spark-classes.jsa
 LOCAL_FILES := $(VENV)/local-files.jar
 
-.PHONY: help install demo test test-all simulate test-hostile test-apiserver test-chart e2e lint lint-workflows format generate verify bench clean
+.PHONY: help install demo test types test-all simulate test-hostile test-apiserver test-chart e2e lint lint-workflows format generate verify bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -30,12 +30,15 @@ demo: install ## Run a real backfill on real data, end to end (results in .demo/
 	@$(MAKE) -s $(CLASSES) || echo "It goes on without, which takes a few seconds more"
 	@$(PY) examples/demo/demo.py
 
-test: install $(CLASSES) $(LOCAL_FILES) ## Run the tests: units, Spark, and whole runs compared with an oracle (SPARK=3.5: those that every Spark must pass)
-	@$(if $(SPARK),$(PY) -m mypy --config-file tests/other-spark.ini,:)
+test: types $(CLASSES) $(LOCAL_FILES) ## Run the tests: units, Spark, and whole runs compared with an oracle (SPARK=3.5: those that every Spark must pass)
 	@$(PYTEST) -n 3 -m "not slow" $(if $(SPARK),$(CORE),$(TESTS))
 
 test-all: install $(CLASSES) $(LOCAL_FILES) ## Run those and the slow ones, which `make test` leaves out for the sake of time
 	@$(PYTEST) -n 2 $(TESTS)
+
+# What must hold before any test with another Spark. With -j2 it takes no time: the archive takes longer, and one processor.
+types: install
+	@$(if $(SPARK),$(PY) -m mypy --config-file tests/other-spark.ini,:)
 
 $(CLASSES): | install
 	@echo "Archiving Spark's classes, which its processes start with in half the time (half a minute, once)"
