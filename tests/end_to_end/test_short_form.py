@@ -44,7 +44,10 @@ def test_the_demo_runs_with_a_window_and_a_publish_mode_alone(
     assert rows.num_rows == 4 * 180 * 180  # every flight of an hour with the weather of that hour
 
     stored = Backfill.model_validate_json(
-        (tmp_path / ".backfill/default/departures-2024-03-01/backfill.json").read_text()
+        (
+            tmp_path
+            / ".backfill/default/departures-2024-03-01t0400-to-2024-03-01t0800/backfill.json"
+        ).read_text()
     )
     assert stored.status.resolved is not None
     reasons = {each.field: each.why for each in stored.status.resolved.origins}
@@ -52,7 +55,10 @@ def test_the_demo_runs_with_a_window_and_a_publish_mode_alone(
 
     again = ended(production.start("run", *arguments, "--output", "json"))
     assert again.status == 0, again.err
-    assert json.loads(again.out.splitlines()[-1])["name"] == "departures-2024-03-01"
+    assert (
+        json.loads(again.out.splitlines()[-1])["name"]
+        == "departures-2024-03-01t0400-to-2024-03-01t0800"
+    )
     assert lake.load_table("ops.departures").scan().to_arrow().num_rows == rows.num_rows
     other = ended(production.start("run", *arguments[:-1], "Replace"))
     assert other.status == 2

@@ -62,7 +62,7 @@ class Resolved(Model):
     outputs: Annotated[
         tuple[Output, ...], Field(max_length=MOST_OUTPUTS), _as_in_the_spec(MOST_OUTPUTS)
     ] = ()
-    """Found sinks of the application, with the fields of ``spec.outputs``."""
+    """Found sinks of the application that ``spec.outputs`` lacks, with its fields."""
     ignored_queries: Annotated[
         tuple[IgnoredQuery, ...], Field(max_length=MOST_IGNORED_QUERIES)
     ] = ()
@@ -103,7 +103,7 @@ def resolved_spec(spec: BackfillSpec, found: Resolved) -> BackfillSpec:
     listed = {each.table for each in spec.static_tables}
     static = (each for each in found.static_tables if each.table not in listed)
     ignored = dict.fromkeys((*spec.ignored_queries, *found.ignored_queries))
-    outputs = (*spec.outputs, *_more_outputs(spec, found))
+    outputs = (*spec.outputs, *found.outputs)
     return spec.model_copy(
         update={
             "window": window.model_copy(update=lengths),
@@ -124,19 +124,6 @@ def search_digest(spec: BackfillSpec) -> str:
     asked: dict[str, Any] = {key: read.get(key) for key in keys}
     asked["outputs"] = [(each.name, each.table) for each in spec.outputs]
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _more_outputs(spec: BackfillSpec, found: Resolved) -> list[Output]:
-    """Found outputs that the spec neither lists nor ignores."""
-    names = {each.name for each in spec.outputs} | {*spec.ignored_queries}
-    tables = {each.table for each in spec.outputs}
-    return [
-        each
-        for each in found.outputs
-        if each.name not in names
-        and each.table not in tables
-        and not names & {each.table, each.table.rpartition(".")[2]}
-    ]
 
 
 def _published(output: Output, mode: PublishAll) -> Output:

@@ -1,7 +1,9 @@
 """A Backfill of three decisions: which application, which window, what to do with the result."""
 
 import re
+from datetime import timedelta
 from pathlib import Path
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -10,6 +12,8 @@ from backfill.api.errors import BadInput, Problem
 from backfill.api.manifests.backfill_manifest import Manifests, load_application
 from backfill.api.quantities import parse_moment
 from backfill.api.spec import BackfillSpec, Window
+
+_MOST_NAME: Final = 63
 
 
 def short_manifests(
@@ -47,6 +51,9 @@ def window_of(given: str) -> Window:
 
 
 def name_of(application: str, window: Window) -> str:
-    """The name of a Backfill that nobody has named."""
+    """The name of a Backfill that nobody has named. Other windows have other names."""
     name = re.sub(r"[^a-z0-9]+", "-", application.lower()).strip("-") or "backfill"
-    return f"{name[:52].rstrip('-')}-{window.start:%Y-%m-%d}"
+    edges = [f"{each:%Y-%m-%dt%H%M}".removesuffix("t0000") for each in (window.start, window.end)]
+    one_day = window.end - window.start == timedelta(days=1) and len(edges[0]) == len("2021-07-11")
+    stretch = edges[0] if one_day else "-to-".join(edges)
+    return f"{name[: _MOST_NAME - 1 - len(stretch)].rstrip('-')}-{stretch}"

@@ -48,8 +48,8 @@ def test_what_was_found_is_in_the_spec_with_the_publish_mode_that_was_decided() 
 
 def test_what_the_spec_says_itself_stays() -> None:
     spec = short(
-        outputs=[{"name": "mine", "table": "lake.ops.totals", "publish": {"mode": "Append"}}],
-        ignoredQueries=["other"],
+        outputs=[{"name": "mine", "table": "lake.ops.mine", "publish": {"mode": "Append"}}],
+        ignoredQueries=["alerts"],
         staticTables=[{"table": "lake.raw.airports", "asOf": "window"}],
         ordering={"allowedLateness": "1m"},
         publish="Replace",
@@ -57,8 +57,13 @@ def test_what_the_spec_says_itself_stays() -> None:
     spec["window"]["warmUp"] = "2h"
     tables = [{"table": "lake.raw.airports"}, {"table": "lake.raw.planes"}]
     times = {"warmUp": "1h", "allowedLateness": "3m"}
-    complete = completed(spec, found(spec, staticTables=tables, **times))
-    assert [(each.name, each.publish.mode) for each in complete.outputs] == [("mine", "Append")]
+    complete = completed(spec, found(spec, staticTables=tables, ignoredQueries=["more"], **times))
+    assert [(each.name, each.publish.mode) for each in complete.outputs] == [
+        ("mine", "Append"),
+        ("totals", "Replace"),
+        ("other", "Replace"),
+    ]
+    assert complete.ignored_queries == ("alerts", "more")
     assert [(each.table, each.as_of) for each in complete.static_tables] == [
         ("lake.raw.airports", "window"),
         ("lake.raw.planes", "now"),

@@ -10,11 +10,13 @@ import pytest
 
 from backfill.api.backfill import Backfill
 from backfill.api.manifests.backfill_manifest import load_manifests
+from backfill.api.output import Output
 from backfill.api.quantities import format_duration
 from backfill.api.spec import Window
 from backfill.cli.proposal.manifest import manifest
 from backfill.controller.proposing.find_out import Findings, propose
 from backfill.controller.proposing.proposed import Proposal
+from backfill.controller.proposing.proposed_outputs import with_given
 from backfill.planning.lateness_sample import ArrivalLags
 from backfill.protocol.explanation import ExplainedQuery
 from backfill.protocol.survey_result import (
@@ -610,3 +612,16 @@ def test_streams_and_sessions_are_asked_about() -> None:
     ) in words
     assert "hourly has session windows: add the length of the longest session" in words
     assert format_duration(backfill.spec.window.drain) == "10m"
+
+
+def test_outputs_are_as_a_spec_lists_them_and_those_that_it_ignores_are_none() -> None:
+    alerts = hourly(name="alerts", table="alerts")
+    found = proposed({"lake.raw.clicks": CLICKS}, hourly(), alerts)
+    assert {each.name for each in found.outputs} == {"hourly", "alerts"}
+    given = Output(name="hourly", table="lake.ops.by_hour", timestamp_column="began")
+    (output,) = with_given(found, [given], ["alerts"]).outputs
+    assert (output.table.value, output.found) == ("lake.ops.by_hour", True)
+    assert output.timestamp_column is not None and output.timestamp_column.todo == ()
+    by_table = proposed(TABLES)
+    (output,) = with_given(by_table, [Output(name="x", table="lake.raw.hourly")], []).outputs
+    assert (output.name, output.timestamp_column) == ("x", None)

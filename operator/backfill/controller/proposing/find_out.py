@@ -3,8 +3,9 @@ kept, and how much to read around the window.
 """
 
 import json
+import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,7 @@ from backfill.planning.lateness_sample import ArrivalLags, measure_lags
 from backfill.planning.plan import PlanHeader
 from backfill.planning.workspace import Workspace
 from backfill.protocol.explanation import ExplainedQuery
-from backfill.protocol.survey_result import Survey
+from backfill.protocol.survey_result import Survey, SurveyedQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +52,45 @@ class Findings:
         return spec_of(self.application, self.window, self.proposal, lengths, self.lags)
 
 
-def find_out(application: Application, window: Window, doing: Callable[[str], None]) -> Findings:
-    """What an application reads and writes, and its tables. ``doing`` is told what happens.
+def find_out(
+    application: Application,
+    window: Window,
+    doing: Callable[[str], None],
+    ignored: Collection[str] = (),
+) -> Findings:
+    """What an application reads and writes, and its tables. ``doing`` is told what happens. Of
+    queries that are ``ignored``, nothing is looked for.
 
     Raises:
         BadInput: the program does what a backfill cannot redirect, or has no stream or no query.
         BackfillError: the program failed.
     """
     doing("running the program until its queries start")
-    survey = survey_of(application, window=window)
+    survey = _without(ignored, survey_of(application, window=window))
     doing("looking for its tables")
     tables = KnownTables()
     proposal = propose(survey, LoadedTables(tables))
     lags, unmeasured = _lags(proposal, tables, window)
     return Findings(application.name, window, proposal, lags, [*tables.problems, *unmeasured])
+
+
+def _without(ignored: Collection[str], survey: Survey) -> Survey:
+    """The survey without queries that the spec leaves out, and without what only they read."""
+    if not ignored:
+        return survey
+    left = tuple(each for each in survey.queries if _identities(each).isdisjoint(ignored))
+    read = {name for each in left for name in each.inputs}
+    inputs = tuple(each for each in survey.inputs if each.name in read)
+    return survey.model_copy(update={"queries": left, "inputs": inputs})
+
+
+def _identities(query: SurveyedQuery) -> set[str]:
+    """How ``spec.ignoredQueries`` may name a query."""
+    if query.name:
+        return {query.name}
+    places = [each.replace("`", "").rstrip("/") for each in (query.topic, query.table) if each]
+    last = (re.split(r"[./]", each)[-1] for each in places)
+    return {*places, *last, *filter(None, (query.function,))}
 
 
 def reach(

@@ -3,10 +3,11 @@ columns only: a comment marks what rests on a name alone.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
 
+from backfill.api.output import Output
 from backfill.controller.proposing.name_matching import normal, rank_of, uniquely_named, valid_name
 from backfill.controller.proposing.proposed import (
     TIMES,
@@ -14,6 +15,7 @@ from backfill.controller.proposing.proposed import (
     UNKNOWN_TABLE,
     Chosen,
     Lake,
+    Proposal,
     ProposedOutput,
 )
 from backfill.protocol.survey_result import Survey, SurveyedQuery, SurveyedWrite
@@ -43,6 +45,33 @@ def outputs_of(
     outputs.sort(key=lambda output: output.delivers is None)
     named = [_with_query(output) for output in uniquely_named(outputs)]
     return _of_distinct_tables(named), ignored, unsolved
+
+
+def with_given(proposal: Proposal, given: Sequence[Output], ignored: Collection[str]) -> Proposal:
+    """The proposal in which outputs that a spec lists, by their name or their table, are as it says
+    and need no decision, and without those that it ignores.
+    """
+    known = {key: each for each in given for key in (each.name, each.table)}
+
+    def decided(found: ProposedOutput) -> ProposedOutput:
+        wanted = known.get(found.name) or known.get(found.table.value)
+        if wanted is None:
+            return found
+        column = wanted.timestamp_column
+        return replace(
+            found,
+            name=wanted.name,
+            table=Chosen(wanted.table),
+            timestamp_column=None if column is None else Chosen(column),
+            keys=None,
+        )
+
+    left = (
+        each
+        for each in proposal.outputs
+        if {each.name, each.table.value, each.table.value.rpartition(".")[2]}.isdisjoint(ignored)
+    )
+    return replace(proposal, outputs=tuple(map(decided, left)))
 
 
 def _of_distinct_tables(outputs: Sequence[ProposedOutput]) -> list[ProposedOutput]:

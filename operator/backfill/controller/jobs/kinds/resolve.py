@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -65,13 +65,16 @@ class ResolveJob:
 
     def _found(self, application: Application, on_progress: OnProgress) -> Resolved:
         from backfill.controller.proposing.find_out import find_out, reach
+        from backfill.controller.proposing.proposed_outputs import with_given
 
         def plan(backfill: Backfill, workspace: Workspace) -> PlanHeader:
             job = PlanJob.of(backfill, workspace, parallelism=1, dry_run=True)
             return job.run(on_progress).header
 
         spec = self.backfill.spec
-        findings = find_out(application, spec.window, lambda _what: None)
+        findings = find_out(application, spec.window, lambda _what: None, spec.ignored_queries)
+        decided = with_given(findings.proposal, spec.outputs, spec.ignored_queries)
+        findings = replace(findings, proposal=decided)
         self._refuse(findings, findings.spec(), _LENGTHS)
         known = resolved_spec(spec, _resolved(spec, findings.spec()))
         if problems := check_spec(known):
@@ -119,22 +122,21 @@ def _decided(spec: BackfillSpec, described: Mapping[str, Any], field: str) -> bo
     """Whether the spec says what a question is about, or a default answers it."""
     if field in _LENGTHS:
         window = spec.window
-        return bool(window.warm_up if field.endswith("warmUp") else window.drain)
+        said = window.warm_up if field.endswith("warmUp") else window.drain
+        # rows outside of the window could not be told from the others
+        return bool(said) or any(each.timestamp_column is None for each in spec.outputs)
     if field == "spec.staticTables":
         listed = {each.table for each in spec.static_tables}
         return all(each["table"] in listed for each in plain(described["staticTables"]))
     if field.startswith("spec.outputs["):
         output = plain(described["outputs"][int(field.split("[")[1].split("]", maxsplit=1)[0])])
-        given = {each.name for each in spec.outputs} | {each.table for each in spec.outputs}
-        return not given.isdisjoint((output["name"], output["table"])) or (
-            output["name"] in spec.ignored_queries
-        )
+        return output["name"] in {each.name for each in spec.outputs}
     return field == _LATENESS  # what a spec that says nothing of it would have
 
 
 def _wrong_modes(spec: BackfillSpec, findings: "Findings") -> Iterator[Problem]:
     """Outputs that cannot be published like all others."""
-    names = {each.name for each in spec.outputs} | {*spec.ignored_queries}
+    names = {each.name for each in spec.outputs}
     for output in findings.proposal.outputs:
         delivers = output.delivers is not None
         if output.name in names or delivers == (spec.publish == "Deliver"):
@@ -151,10 +153,14 @@ def _wrong_modes(spec: BackfillSpec, findings: "Findings") -> Iterator[Problem]:
 
 
 def _resolved(spec: BackfillSpec, described: Mapping[str, Any]) -> Resolved:
-    found = plain(dict(described))
+    """What was found, without the outputs that the spec lists itself."""
+    found, given = plain(dict(described)), {each.name for each in spec.outputs}
+    outputs = [each for each in described["outputs"] if plain(each)["name"] not in given]
+    # in the complete spec they are behind its own
+    placed = {**described, "outputs": [*(None for _ in spec.outputs), *outputs]}
     origins = [
         Origin(field=field, why=why.removeprefix(TODO))
-        for field, why in comments(dict(described))
+        for field, why in comments(placed)
         if not field.endswith("publish.mode")
     ]
     return Resolved.model_validate(
@@ -162,7 +168,7 @@ def _resolved(spec: BackfillSpec, described: Mapping[str, Any]) -> Resolved:
             "foundFor": search_digest(spec),
             "sources": found["sources"],
             "staticTables": found.get("staticTables", ()),
-            "outputs": found["outputs"],
+            "outputs": plain(outputs),
             "ignoredQueries": found.get("ignoredQueries", ()),
             "warmUp": found["window"]["warmUp"],
             "drain": found["window"]["drain"],
