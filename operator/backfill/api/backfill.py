@@ -58,10 +58,14 @@ class Backfill(Model):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        """Completes a short spec by what was found for it."""
+        """Completes a short spec by what was found for it. What was planned stays what it is: the
+        digests of another version may differ.
+        """
         found = self.status.resolved
-        if self.spec.is_short and found is not None and found.found_for == search_digest(self.spec):
-            object.__setattr__(self, "spec", resolved_spec(self.spec, found))
+        if self.spec.is_short and found is not None:
+            planned = self.status.plan_id is not None
+            if planned or found.found_for == search_digest(self.spec):
+                object.__setattr__(self, "spec", resolved_spec(self.spec, found))
         return self
 
 

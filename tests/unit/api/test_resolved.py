@@ -78,6 +78,12 @@ def test_what_was_found_for_another_window_is_not_used() -> None:
     assert completed(spec, earlier).is_short
 
 
+def test_what_was_planned_stays_although_another_version_has_other_digests() -> None:
+    status = {"planId": "0" * 12, "resolved": found(short(), foundFor="of-another-version")}
+    read = Backfill.model_validate({"metadata": {"name": "a"}, "spec": short(), "status": status})
+    assert [each.name for each in read.spec.outputs] == ["totals", "other"]
+
+
 def test_dates_are_midnight_in_utc() -> None:
     dates = {"start": "2024-03-01", "end": "2024-03-02"}
     assert (
