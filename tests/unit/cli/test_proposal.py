@@ -625,3 +625,14 @@ def test_outputs_are_as_a_spec_lists_them_and_those_that_it_ignores_are_none() -
     by_table = proposed(TABLES)
     (output,) = with_given(by_table, [Output(name="x", table="lake.raw.hourly")], []).outputs
     assert (output.name, output.timestamp_column) == ("x", None)
+
+
+def test_a_table_that_matches_two_topics_is_asked_for() -> None:
+    inputs = (topic("eu.clicks"), topic("us.clicks"))
+    survey = Survey(inputs=inputs, queries=(hourly(inputs=("eu.clicks", "us.clicks")),))
+    tables = {"lake.us.clicks": CLICKS, "lake.raw.hourly": HOURLY}
+    first, second = propose(survey, Lake(tables)).sources
+    assert "lake.us.clicks also matches us.clicks" in first.table.todo[0]
+    assert "lake.us.clicks also matches eu.clicks" in second.table.todo[0]
+    apart = {"lake.eu.clicks": CLICKS, **tables}
+    assert not any(each.table.todo for each in propose(survey, Lake(apart)).sources)

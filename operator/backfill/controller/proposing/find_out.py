@@ -6,7 +6,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from backfill.api.backfill import API_VERSION, KIND, Backfill
@@ -18,7 +18,7 @@ from backfill.controller.proposing.commented import plain
 from backfill.controller.proposing.explain_program import explain
 from backfill.controller.proposing.loaded_tables import LoadedTables
 from backfill.controller.proposing.name_matching import uniquely_named
-from backfill.controller.proposing.proposed import Lake, Proposal
+from backfill.controller.proposing.proposed import Lake, Proposal, ProposedSource
 from backfill.controller.proposing.proposed_outputs import outputs_of
 from backfill.controller.proposing.proposed_sources import source_of
 from backfill.controller.proposing.proposed_spec import spec_of
@@ -123,8 +123,28 @@ def propose(survey: Survey, lake: Lake) -> Proposal:
     """The sources and outputs for a program."""
     outputs, ignored, unsolved = outputs_of(survey, lake)
     written = {output.table.value for output in outputs}
-    sources = uniquely_named([source_of(each, survey, lake, written) for each in survey.inputs])
+    found = [source_of(each, survey, lake, written) for each in survey.inputs]
+    sources = uniquely_named([_of_one_topic(each, found) for each in found])
     return Proposal(survey, tuple(sources), tuple(outputs), tuple(ignored), tuple(unsolved))
+
+
+def _of_one_topic(source: ProposedSource, all_sources: Sequence[ProposedSource]) -> ProposedSource:
+    """The source, with what to decide if its table was found for another topic as well: each would
+    read the rows of both.
+    """
+    table = source.table
+    others = [
+        each.read.name
+        for each in all_sources
+        if each.found and each.table.value == table.value and each.read.name != source.read.name
+    ]
+    if not source.found or not others or source.read.kind == "Table":
+        return source
+    todo = (
+        f"{table.value} also matches {', '.join(others)}, and both would read all of its rows. Set"
+        " this to the table of this topic or, if one table has the rows of both, set filter of both."
+    )
+    return replace(source, table=replace(table, todo=(*table.todo, todo)))
 
 
 def _lags(
