@@ -11,7 +11,7 @@ from backfill.api.errors import BadInput, Problem
 from backfill.api.manifests.spec_rules import check_spec
 from backfill.api.resolved import MOST_ORIGINS, Origin, Resolved, resolved_spec, search_digest
 from backfill.api.spark_application import Application
-from backfill.api.spec import BackfillSpec
+from backfill.api.spec import BackfillSpec, Ordering
 from backfill.controller.jobs.any_job import OnProgress
 from backfill.controller.jobs.kinds.make_plan import PlanJob
 from backfill.controller.proposing.commented import TODO, comments, plain
@@ -26,6 +26,8 @@ _LATENESS = "spec.ordering.allowedLateness"
 _INIT = "complete what backfill init proposes"
 _FIXES = {
     "spec.window.": "set this field, to 1ms if nothing is needed",
+    _LATENESS: "if the timestampColumn of each source is the time of arrival, set this field to 0s;"
+    " otherwise complete what backfill init proposes",
     "spec.outputs[": "list this output in spec.outputs",
     "spec.staticTables": "list these tables in spec.staticTables",
 }
@@ -131,7 +133,12 @@ def _decided(spec: BackfillSpec, described: Mapping[str, Any], field: str) -> bo
     if field.startswith("spec.outputs["):
         output = plain(described["outputs"][int(field.split("[")[1].split("]", maxsplit=1)[0])])
         return output["name"] in {each.name for each in spec.outputs}
-    return field == _LATENESS  # what a spec that says nothing of it would have
+    if field == _LATENESS:
+        # the default answers what could not be measured, but not that production drops rows: the
+        # column of a source may not be the time of arrival
+        measured = plain(described["ordering"]["allowedLateness"]) != "0s"
+        return measured or spec.ordering.allowed_lateness != Ordering().allowed_lateness
+    return False
 
 
 def _wrong_modes(spec: BackfillSpec, findings: "Findings") -> Iterator[Problem]:
