@@ -7,10 +7,11 @@ from functools import cached_property
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from backfill.api.errors import InvalidPlanInput, first_line
+from backfill.api.errors import Problem, first_line
 from backfill.api.field_types import MOST_TABLE_NAME, TABLE_NAME_PATTERN
-from backfill.iceberg.catalog_problems import catalog_problem
+from backfill.iceberg.catalog_problems import catalog_problem, lasts
 from backfill.iceberg.catalogs import known_catalogs, open_catalog
+from backfill.iceberg.library_errors import says_later
 from backfill.iceberg.open_tables import Catalogs
 
 _MOST_TABLES = 10_000
@@ -28,6 +29,8 @@ class KnownTables:
         self._loaded: dict[str, Table] = {}
         self.problems: list[str] = []
         """Why catalogs could not be listed, and where not all of their tables are known."""
+        self.unread: list[Problem] = []
+        """Those of them that may hide a table with a name that is looked for."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -55,11 +58,17 @@ class KnownTables:
             self._loaded[name] = self._catalogs.load_source(name, "")
         return self._loaded[name]
 
+    def not_read(self, problem: Problem) -> None:
+        """Notes what could not be read, once."""
+        if problem not in self.unread:
+            self.unread.append(problem)
+            self.problems.append(str(problem))
+
     def _of(self, name: str) -> list[str]:
         try:
             catalog = open_catalog(name)
         except Exception as error:  # whatever the client libraries raise
-            self.problems.append(str(InvalidPlanInput(catalog_problem(name, "", error))))
+            self.not_read(catalog_problem(name, "", error))
             return []
         try:
             found: list[str] = []
@@ -76,7 +85,10 @@ class KnownTables:
                     break
                 found.append(f"{name}.{table}")
         except Exception as error:
-            self.problems.append(f"catalog {name} does not list its tables: {first_line(error)}")
+            message = f"catalog {name} does not list its tables: {first_line(error)}"
+            self.not_read(
+                Problem("", message, may_pass=not lasts(error), unavailable=says_later(error))
+            )
             return []
         if unusable:
             self.problems.append(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from backfill.api.backfill import API_VERSION, KIND, Backfill
-from backfill.api.errors import first_line
+from backfill.api.errors import Problem, first_line
 from backfill.api.manifests.backfill_manifest import load_manifests
 from backfill.api.spark_application import Application
 from backfill.api.spec import Window
@@ -24,6 +24,8 @@ from backfill.controller.proposing.proposed_sources import source_of
 from backfill.controller.proposing.proposed_spec import spec_of
 from backfill.controller.proposing.proposed_times import times
 from backfill.controller.proposing.survey_program import survey_of
+from backfill.iceberg.catalog_problems import lasts
+from backfill.iceberg.library_errors import says_later
 from backfill.iceberg.table_listing import KnownTables
 from backfill.planning.lateness_sample import ArrivalLags, measure_lags
 from backfill.planning.plan import PlanHeader
@@ -43,6 +45,8 @@ class Findings:
     """By source, how late its rows arrived."""
     problems: Sequence[str]
     """Tables that could not be loaded, and why lateness could not be measured."""
+    unread: Sequence[Problem] = ()
+    """Those of them with which another table, or more input, might have been found."""
 
     def spec(self, explained: Sequence[ExplainedQuery] | None = None) -> dict[str, Any]:
         """The fields of a spec, with comments. ``explained`` is what results depend on, if that is
@@ -71,7 +75,9 @@ def find_out(
     tables = KnownTables()
     proposal = propose(survey, LoadedTables(tables))
     lags, unmeasured = _lags(proposal, tables, window)
-    return Findings(application.name, window, proposal, lags, [*tables.problems, *unmeasured])
+    problems = [*tables.problems, *map(str, unmeasured)]
+    unread = (*tables.unread, *unmeasured)
+    return Findings(application.name, window, proposal, lags, problems, unread)
 
 
 def _without(ignored: Collection[str], survey: Survey) -> Survey:
@@ -149,7 +155,7 @@ def _of_one_topic(source: ProposedSource, all_sources: Sequence[ProposedSource])
 
 def _lags(
     proposal: Proposal, tables: KnownTables, window: Window
-) -> tuple[dict[str, ArrivalLags], list[str]]:
+) -> tuple[dict[str, ArrivalLags], list[Problem]]:
     """By source how late its rows arrived, and why that could not be measured."""
     lags, problems = {}, []
     for source in proposal.sources:
@@ -161,9 +167,12 @@ def _lags(
             table = tables.load(source.table.value)
             found = measure_lags(table, source.event_column, source.timestamp_column.value, window)
         except Exception as error:  # whatever PyIceberg raises for files
-            problems.append(
+            message = (
                 f"The lateness of rows in {source.table.value} could not be measured:"
                 f" {first_line(error)}"
+            )
+            problems.append(
+                Problem("", message, may_pass=not lasts(error), unavailable=says_later(error))
             )
             continue
         if found is not None:

@@ -41,8 +41,8 @@ class LoadedTables:
         try:
             return self._tables.load(name)
         except InvalidPlanInput as error:
-            if (problem := str(error)) not in self._tables.problems:
-                self._tables.problems.append(problem)
+            for problem in error.problems:
+                self._tables.not_read(problem)
             return None
 
 

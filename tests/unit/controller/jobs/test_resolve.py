@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from backfill.api.backfill import Backfill
-from backfill.api.errors import BadInput
+from backfill.api.errors import BadInput, Problem
 from backfill.api.resolved import Resolved
 from backfill.api.spark_application import Application
 from backfill.api.spec import Window
@@ -61,11 +61,13 @@ class Lake:
         return None
 
 
-def searched(monkeypatch: pytest.MonkeyPatch, late: int = 1, **spec: Any) -> Resolved:
+def searched(
+    monkeypatch: pytest.MonkeyPatch, late: int = 1, unread: tuple[Problem, ...] = (), **spec: Any
+) -> Resolved:
     """What is found if 99.9% of the rows arrive within so many microseconds of their event time."""
     day = Window(start=datetime(2024, 3, 1, tzinfo=UTC), end=datetime(2024, 3, 2, tzinfo=UTC))
     lags = {"clicks": ArrivalLags(1_000, 3, 7, 0, 0, 0, late, late)}
-    findings = Findings("app", day, propose(SURVEY, Lake()), lags, ())
+    findings = Findings("app", day, propose(SURVEY, Lake()), lags, (), unread)
     query: dict[str, Any] = {"query": "hourly", "output": "hourly", "execution": "Batch"}
     query["reads"] = {}
     query |= {"lookBackSeconds": 0, "lookAheadSeconds": 4_200}
@@ -73,14 +75,23 @@ def searched(monkeypatch: pytest.MonkeyPatch, late: int = 1, **spec: Any) -> Res
     monkeypatch.setattr(find_out, "reach", lambda *_: (ExplainedQuery.model_validate(query),))
     short = {"applicationRef": {"name": "app"}, "window": TIMES} | spec
     backfill = Backfill.model_validate({"metadata": {"name": "a"}, "spec": short})
-    return ResolveJob.of(backfill, Application(name="app", main_application_file="/app.py")).run(lambda _: None)
+    return ResolveJob.of(backfill, Application(name="app", main_application_file="/app.py")).run(
+        lambda _: None
+    )
 
 
 def test_a_time_of_arrival_at_which_production_would_drop_rows_is_asked_about(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert searched(monkeypatch, late=SECOND).sources[0].timestamp_column == "actual_arrival"
-    with pytest.raises(BadInput, match="Production drops rows as late.*is the time of arrival"):
+    with pytest.raises(BadInput, match=r"Production drops rows as late.*is the time of arrival"):
         searched(monkeypatch, late=4 * HOUR)
     decided = searched(monkeypatch, late=4 * HOUR, ordering={"allowedLateness": "0s"})
     assert decided.sources[0].timestamp_column == "actual_arrival"
+
+
+def test_nothing_is_found_while_a_catalog_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = Problem("", "catalog other does not list its tables", may_pass=True, unavailable=True)
+    with pytest.raises(BadInput, match="catalog other does not list") as refused:
+        searched(monkeypatch, unread=(away,))
+    assert refused.value.may_pass, "it is tried again"

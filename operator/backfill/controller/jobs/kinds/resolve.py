@@ -75,6 +75,8 @@ class ResolveJob:
 
         spec = self.backfill.spec
         findings = find_out(application, spec.window, lambda _what: None, spec.ignored_queries)
+        if findings.unread:  # it may hide the table that is meant, or one with the same name
+            raise BadInput(findings.unread)
         decided = with_given(findings.proposal, spec.outputs, spec.ignored_queries)
         findings = replace(findings, proposal=decided)
         self._refuse(findings, findings.spec(), _LENGTHS)
