@@ -147,8 +147,8 @@ def _of_one_topic(source: ProposedSource, all_sources: Sequence[ProposedSource])
     if not source.found or not others or source.read.kind == "Table":
         return source
     todo = (
-        f"{table.value} also matches {', '.join(others)}, and both would read all of its rows. Set"
-        " this to the table of this topic or, if one table has the rows of both, set filter of both."
+        f"{table.value} also matches {', '.join(others)}, and each would read all of its rows. Set"
+        " this to the table of this topic or, if it has the rows of several, set filter of each."
     )
     return replace(source, table=replace(table, todo=(*table.todo, todo)))
 

@@ -97,3 +97,21 @@ def test_what_cannot_be_run_here_is_to_be_listed() -> None:
     refused = decide(replace(seen(short()), application=None))
     outcome = find_condition(refused.status.conditions, ConditionType.SUCCEEDED)
     assert outcome is not None and "list its sources and outputs" in outcome.message
+
+
+def test_what_cannot_complete_the_spec_is_refused_and_not_looked_for_again() -> None:
+    search = ResolveJob.of(short(), APPLICATION)
+    twice = {**OUTPUTS[0], "name": "again"}
+    of_another_version = found(short()).model_copy(update={"found_for": "other"})
+    with_wrong_outputs = Resolved.model_validate(
+        found(short()).to_manifest() | {"outputs": [*OUTPUTS, twice]}
+    )
+    for wrong, words in (
+        (of_another_version, "the same version of backfill-operator"),
+        (with_wrong_outputs, "already the table of another output"),
+    ):
+        done = job_state(search, "Done", result=wrong)
+        refused = decide(seen(short(), job=done))
+        outcome = find_condition(refused.status.conditions, ConditionType.SUCCEEDED)
+        assert outcome is not None and words in outcome.message
+        assert refused.status.resolved is None and refused.next.at_rest

@@ -5,8 +5,9 @@ from datetime import timedelta
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput, InputAwaited, Problem
 from backfill.api.hand_off import HandOffStatus
+from backfill.api.manifests.spec_rules import check_spec
 from backfill.api.quantities import count, from_us
-from backfill.api.resolved import Resolved
+from backfill.api.resolved import Resolved, resolved_spec, search_digest
 from backfill.api.spec import MOST_SOURCES, BackfillSpec
 from backfill.api.status import OutputStatus, Progress, SourceStatus
 from backfill.controller.decisions.actions import CancelJob, Next
@@ -106,10 +107,25 @@ def _resolve(observed: Observed, draft: Draft) -> Next:
     if isinstance(found, Next):
         return found
     if isinstance(found.result, Resolved):
+        if wrong := _wrongly_found(observed.backfill.spec, found.result):
+            draft.fail(_PLANNED, Reason.PLANNING_FAILED, wrong)
+            return Next(actions=(CancelJob(),), at_rest=True)
         draft.set(resolved=found.result)
         return Next(actions=(CancelJob(),), requeue_seconds=0)
     _record_failure(draft, found.error)
     return Next(actions=(CancelJob(),), at_rest=True)
+
+
+def _wrongly_found(spec: BackfillSpec, found: Resolved) -> str:
+    """Why what a process that ran the application returned cannot complete the spec; "" if it can.
+    It would be looked for again without end.
+    """
+    if found.found_for != search_digest(spec):
+        return (
+            "what was found was not looked for with this spec; check that the application's image"
+            " has the same version of backfill-operator as the operator"
+        )
+    return in_lines(check_spec(resolved_spec(spec, found)))
 
 
 def _tagged(observed: Observed) -> tuple[str, ...]:
