@@ -23,6 +23,8 @@ from backfill.api.spec import (
 from backfill.api.static_table import MOST_STATIC_TABLES, StaticTable
 
 MOST_ORIGINS: Final = 256
+_DECIDED: Final = ("filter", "regions", "snapshot", "deletes", "watermark", "allow_incomplete")
+"""Fields of a source that nobody looks for."""
 
 
 def _as_in_the_spec(most: int) -> WithJsonSchema:
@@ -75,6 +77,17 @@ class Resolved(Model):
     """Found value of ``ordering.allowedLateness``."""
     origins: Annotated[tuple[Origin, ...], Field(max_length=MOST_ORIGINS)] = ()
     """Why each value was chosen."""
+
+    @field_validator("sources")
+    @classmethod
+    def _all_rows(cls, sources: tuple[Source, ...]) -> tuple[Source, ...]:
+        """Which rows of a table are read is not found, but decided by a person, as is whether any
+        may be missing and whether snapshots are kept.
+        """
+        for each in sources:
+            if any(getattr(each, name) != Source.model_fields[name].default for name in _DECIDED):
+                raise ValueError("a found source says which rows are read")
+        return sources
 
     @field_validator("outputs")
     @classmethod

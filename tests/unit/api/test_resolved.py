@@ -112,3 +112,20 @@ def test_the_process_that_searches_cannot_decide_what_is_published(
 ) -> None:
     with pytest.raises(ValidationError, match="how it is published"):
         Resolved.model_validate(found(short(), outputs=[TOTALS | decided]))
+
+
+@pytest.mark.parametrize(
+    "decided",
+    [
+        {"filter": "country = 'US'"},
+        {"snapshot": {"id": 7}},
+        {"snapshot": {"protect": True}},
+        {"allowIncomplete": True},
+        {"deletes": "Ignore"},
+    ],
+)
+def test_the_process_that_searches_cannot_decide_which_rows_are_read(
+    decided: dict[str, Any],
+) -> None:
+    with pytest.raises(ValidationError, match="which rows are read"):
+        Resolved.model_validate(found(short(), sources=[SOURCE | decided]))
