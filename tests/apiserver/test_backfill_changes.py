@@ -201,3 +201,22 @@ def test_an_editor_may_ask_for_approval_and_not_waive_it(
     assert answer.ok is not waived
     if waived:
         assert "which cannot be waived once the plan is made" in answer.message
+
+
+@pytest.mark.parametrize(
+    ("after", "waived"),
+    [
+        ({"publish": {"approval": "Automatic"}}, True),
+        ({"validate": {"keys": ["id"]}}, True),
+        ({"publish": {"approval": "Manual"}}, False),
+    ],
+)
+def test_an_editor_may_not_waive_approval_of_what_is_published_like_all_others(
+    admin: Rest, path: str, after: dict[str, Any], waived: bool
+) -> None:
+    short = {"spec.sources": None, "spec.publish": "Replace", "spec.outputs": [_MANUAL]}
+    admin.replace(path, changed(admin.get(path).expect(), short)).expect()
+    plan(admin, path)
+    wanted = changed(admin.get(path).expect(), {"spec.outputs": [{**_MANUAL, **after}]})
+    answer = admin.replace(path, wanted)
+    assert ("cannot be waived" in answer.message) is waived

@@ -305,14 +305,19 @@ def _immutable_fields() -> Iterator[Rule]:
 
 def _approval_stays() -> Rule:
     """An editor of a Backfill may require approval, but not waive it."""
-    needs = (
-        "(has(o.publish) && has(o.publish.approval)) ? o.publish.approval == 'Manual' :"
-        " has(o.publish) && has(o.publish.mode) && (o.publish.mode == 'Deliver' ||"
-        " (o.publish.mode in ['Replace', 'Upsert'] &&"
-        " (!has(o.validate) || has(o.validate.reference))))"
-    )
-    without = f"self.spec.outputs.filter(o, !({needs})).map(o, o.name)"
-    asked = f"oldSelf.spec.outputs.filter(o, {needs}).map(o, o.name)"
+
+    def needs(spec: str) -> str:
+        of_all = f"(has({spec}.publish) ? {spec}.publish : 'None')"
+        own = "has(o.publish) && has(o.publish.mode) && o.publish.mode != 'None'"
+        mode = f"({own} ? o.publish.mode : {of_all})"
+        return (
+            "(has(o.publish) && has(o.publish.approval)) ? o.publish.approval == 'Manual' :"
+            f" {mode} == 'Deliver' || ({mode} in ['Replace', 'Upsert'] &&"
+            " (!has(o.validate) || has(o.validate.reference)))"
+        )
+
+    without = f"self.spec.outputs.filter(o, !({needs('self.spec')})).map(o, o.name)"
+    asked = f"oldSelf.spec.outputs.filter(o, {needs('oldSelf.spec')}).map(o, o.name)"
     return Rule(
         "!has(oldSelf.status) || !has(oldSelf.status.planId) || !has(self.spec.outputs) ||"
         f" !has(oldSelf.spec.outputs) || !{without}.exists(n, n in {asked})",
