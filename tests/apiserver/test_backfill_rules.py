@@ -118,6 +118,10 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"publish": "Append"},
         "has no effect, because spec.sources lists what is read",
     ),
+    "a publish mode for all outputs beside one that is kept": (
+        {"sources": None, "publish": "Append", "outputs.0.publish": {"mode": "None"}},
+        "spec.publish is the mode of all outputs that have none",
+    ),
     "a table without a catalog": ({"sources.0.table": "raw.impressions"}, "spec.sources[0].table"),
     "a unit that is none": (
         {"sources.0.timestampUnit": "min"},

@@ -193,8 +193,8 @@ class BackfillSpec(Model):
     window: Window
     """Range of history to produce results for."""
     publish: PublishAll | None = None
-    """Publish mode of all outputs that have none. Only used if ``sources`` is empty. Default: none;
-    the results stay in their branches.
+    """Publish mode of all outputs that have none, which no output may set to ``None`` then. Only
+    used if ``sources`` is empty. Default: none; the results stay in their branches.
     """
     sources: Annotated[tuple[Source, ...], Field(max_length=MOST_SOURCES)] = ()
     """Inputs of the application. List every input that the application reads, or none: what is read

@@ -67,6 +67,14 @@ _SPEC: Final = (
         "publish",
     ),
     Rule(
+        "!has(self.publish) || !has(self.outputs) || self.outputs.all(o,"
+        " o.?publish.?mode.orValue('Append') != 'None')",
+        "publish.mode None of an output has no effect, because spec.publish is the mode of all"
+        " outputs that have none; remove spec.publish, and set publish.mode of each output that is"
+        " to be published",
+        "publish",
+    ),
+    Rule(
         f"!has(self.sources) || self.sources.all(s, !({_HAS_TOPIC.format('s')})"
         f" || self.sources.exists_one(t, {_HAS_TOPIC.format('t')}"
         " && t.live.kafka.topic == s.live.kafka.topic))",

@@ -245,6 +245,21 @@ def _publish_is_for_found_outputs(parts: SpecParts) -> Iterator[Problem]:
         )
 
 
+def _publish_is_for_outputs_without_a_mode(parts: SpecParts) -> Iterator[Problem]:
+    """Written out, the default would be replaced nevertheless."""
+    if not parts.publishes_all or parts.sources:
+        return
+    for n, output in enumerate(parts.outputs):
+        own = output.publish if output else None
+        if own and own.mode is PublishMode.NONE and "mode" in own.model_fields_set:
+            yield Problem(
+                f"spec.outputs[{n}].publish.mode",
+                '"None" has no effect, because spec.publish is the mode of all outputs that have'
+                " none",
+                "remove spec.publish, and set publish.mode of each output that is to be published",
+            )
+
+
 def _keys_identify_rows(parts: SpecParts) -> Iterator[Problem]:
     for n, output in enumerate(parts.outputs):
         if output is None:
@@ -363,6 +378,7 @@ _RULES = (
     _outputs_know_the_window,
     _units_have_columns,
     _publish_is_for_found_outputs,
+    _publish_is_for_outputs_without_a_mode,
     _keys_identify_rows,
     _comparisons_fit_together,
     _execution_in_order,
