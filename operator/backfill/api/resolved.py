@@ -136,7 +136,14 @@ def search_digest(spec: BackfillSpec) -> str:
     keys = ("applicationRef", "window", "ordering", "staticTables", "ignoredQueries", "catalogs")
     asked: dict[str, Any] = {key: read.get(key) for key in keys}
     asked["outputs"] = [(each.name, each.table) for each in spec.outputs]
+    asked["delivered"] = delivered(spec)
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def delivered(spec: BackfillSpec) -> list[str]:
+    """Outputs of the spec that are delivered."""
+    outputs = (_published(each, spec.publish or "None") for each in spec.outputs)
+    return [each.name for each in outputs if each.publish.mode is PublishMode.DELIVER]
 
 
 def _published(output: Output, mode: PublishAll) -> Output:

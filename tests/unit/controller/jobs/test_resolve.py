@@ -15,7 +15,7 @@ from backfill.controller.proposing import find_out
 from backfill.controller.proposing.find_out import Findings, propose
 from backfill.planning.lateness_sample import ArrivalLags
 from backfill.protocol.explanation import ExplainedQuery
-from backfill.protocol.survey_result import Survey
+from backfill.protocol.survey_result import Survey, SurveyedQuery
 
 SECOND = 1_000_000
 HOUR = 3_600 * SECOND
@@ -61,13 +61,29 @@ class Lake:
         return None
 
 
+SAVE = {
+    "name": "alerts",
+    "function": "save",
+    "inputs": ["clicks"],
+    "writes": [{"place": "archive", "how": "append"}],
+}
+DELIVERED = {"timestampColumn": "at", "publish": {"mode": "Deliver"}}
+SAVING = Survey.model_validate(
+    {"inputs": SURVEY.inputs, "queries": [*SURVEY.queries, SurveyedQuery.model_validate(SAVE)]}
+)
+
+
 def searched(
-    monkeypatch: pytest.MonkeyPatch, late: int = 1, unread: tuple[Problem, ...] = (), **spec: Any
+    monkeypatch: pytest.MonkeyPatch,
+    late: int = 1,
+    unread: tuple[Problem, ...] = (),
+    survey: Survey = SURVEY,
+    **spec: Any,
 ) -> Resolved:
     """What is found if 99.9% of the rows arrive within so many microseconds of their event time."""
     day = Window(start=datetime(2024, 3, 1, tzinfo=UTC), end=datetime(2024, 3, 2, tzinfo=UTC))
     lags = {"clicks": ArrivalLags(1_000, 3, 7, 0, 0, 0, late, late)}
-    findings = Findings("app", day, propose(SURVEY, Lake()), lags, (), unread)
+    findings = Findings("app", day, propose(survey, Lake()), lags, (), unread)
     query: dict[str, Any] = {"query": "hourly", "output": "hourly", "execution": "Batch"}
     query["reads"] = {}
     query |= {"lookBackSeconds": 0, "lookAheadSeconds": 4_200}
@@ -95,3 +111,20 @@ def test_nothing_is_found_while_a_catalog_is_away(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(BadInput, match="catalog other does not list") as refused:
         searched(monkeypatch, unread=(away,))
     assert refused.value.may_pass, "it is tried again"
+
+
+@pytest.mark.parametrize(
+    "decided",
+    [
+        {"ignoredQueries": ["alerts"]},
+        {"ignoredQueries": ["save"]},
+        {"outputs": [{"name": "save", "table": "lake.s.rows", **DELIVERED}]},
+    ],
+)
+def test_a_function_that_the_spec_ignores_or_delivers_has_no_other_outputs(
+    monkeypatch: pytest.MonkeyPatch, decided: dict[str, Any]
+) -> None:
+    with pytest.raises(BadInput, match="the foreachBatch function save writes to archive"):
+        searched(monkeypatch, survey=SAVING)
+    found = searched(monkeypatch, survey=SAVING, **decided)
+    assert [each.name for each in found.outputs] == ["hourly"]

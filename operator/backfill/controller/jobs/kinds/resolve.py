@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Self
 from backfill.api.backfill import Backfill, ObjectMeta
 from backfill.api.errors import BadInput, Problem
 from backfill.api.manifests.spec_rules import check_spec
-from backfill.api.resolved import MOST_ORIGINS, Origin, Resolved, resolved_spec, search_digest
+from backfill.api.resolved import (
+    MOST_ORIGINS,
+    Origin,
+    Resolved,
+    delivered,
+    resolved_spec,
+    search_digest,
+)
 from backfill.api.spark_application import Application
 from backfill.api.spec import BackfillSpec, Ordering
 from backfill.controller.jobs.any_job import OnProgress
@@ -20,6 +27,7 @@ from backfill.planning.workspace import Workspace
 
 if TYPE_CHECKING:
     from backfill.controller.proposing.find_out import Findings
+    from backfill.controller.proposing.proposed import Proposal
 
 _LENGTHS = ("spec.window.warmUp", "spec.window.drain")
 _LATENESS = "spec.ordering.allowedLateness"
@@ -77,7 +85,8 @@ class ResolveJob:
         findings = find_out(application, spec.window, lambda _what: None, spec.ignored_queries)
         if findings.unread:  # it may hide the table that is meant, or one with the same name
             raise BadInput(findings.unread)
-        decided = with_given(findings.proposal, spec.outputs, spec.ignored_queries)
+        wanted = _left(findings.proposal, spec)
+        decided = with_given(wanted, spec.outputs, spec.ignored_queries)
         findings = replace(findings, proposal=decided)
         self._refuse(findings, findings.spec(), _LENGTHS)
         known = resolved_spec(spec, _resolved(spec, findings.spec()))
@@ -106,6 +115,17 @@ class ResolveJob:
         asked += _wrong_modes(self.backfill.spec, findings)
         if asked:
             raise BadInput([*asked, *(Problem("", each) for each in findings.problems)])
+
+
+def _left(proposal: "Proposal", spec: BackfillSpec) -> "Proposal":
+    """The proposal without outputs of queries that the spec ignores, or delivers as a whole. A
+    function's outputs have names of their own.
+    """
+    said = {*spec.ignored_queries, *delivered(spec)}
+    outputs = tuple(
+        each for each in proposal.outputs if said.isdisjoint((each.query.name, each.query.function))
+    )
+    return replace(proposal, outputs=outputs)
 
 
 def _fix(field: str) -> str:
