@@ -128,3 +128,14 @@ def test_a_function_that_the_spec_ignores_or_delivers_has_no_other_outputs(
         searched(monkeypatch, survey=SAVING)
     found = searched(monkeypatch, survey=SAVING, **decided)
     assert [each.name for each in found.outputs] == ["hourly"]
+
+
+def test_a_listed_output_without_a_mode_is_not_delivered_because_others_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hourly = {"name": "hourly", "table": "lake.ops.hourly", "timestampColumn": "began"}
+    with pytest.raises(BadInput, match='"Deliver" does not suit hourly'):
+        searched(monkeypatch, publish="Deliver", outputs=[hourly])
+    for name in ("hourly", "mine"):  # it is known by its table as well
+        appended = {**hourly, "name": name, "publish": {"mode": "Append"}}
+        assert searched(monkeypatch, publish="Deliver", outputs=[appended]).outputs

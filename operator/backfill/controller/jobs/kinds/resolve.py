@@ -121,9 +121,13 @@ def _left(proposal: "Proposal", spec: BackfillSpec) -> "Proposal":
     """The proposal without outputs of queries that the spec ignores, or delivers as a whole. A
     function's outputs have names of their own.
     """
-    said = {*spec.ignored_queries, *delivered(spec)}
+    ignored, sent = {*spec.ignored_queries}, {*delivered(spec)}
     outputs = tuple(
-        each for each in proposal.outputs if said.isdisjoint((each.query.name, each.query.function))
+        each
+        for each in proposal.outputs
+        if (ignored if each.query.function is None else ignored | sent).isdisjoint(
+            (each.query.name, each.query.function)
+        )
     )
     return replace(proposal, outputs=outputs)
 
@@ -165,10 +169,11 @@ def _decided(spec: BackfillSpec, described: Mapping[str, Any], field: str) -> bo
 
 def _wrong_modes(spec: BackfillSpec, findings: "Findings") -> Iterator[Problem]:
     """Outputs that cannot be published like all others."""
-    names = {each.name for each in spec.outputs}
+    own = [each for each in spec.outputs if spec.publish is None or each.publish.mode != "None"]
+    said = {each.name for each in own}
     for output in findings.proposal.outputs:
         delivers = output.delivers is not None
-        if output.name in names or delivers == (spec.publish == "Deliver"):
+        if delivers == (spec.publish == "Deliver") or output.name in said:
             continue
         mode = spec.publish or "None"
         can = "has effects outside of Spark, which" if delivers else "writes a table, which"
