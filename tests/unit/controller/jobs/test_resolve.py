@@ -139,3 +139,12 @@ def test_a_listed_output_without_a_mode_is_not_delivered_because_others_are(
     for name in ("hourly", "mine"):  # it is known by its table as well
         appended = {**hourly, "name": name, "publish": {"mode": "Append"}}
         assert searched(monkeypatch, publish="Deliver", outputs=[appended]).outputs
+
+
+def test_a_rule_that_what_was_found_breaks_is_told_with_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(BadInput, match=r"of hourly, which was found.*list hourly in spec.outputs"):
+        searched(monkeypatch, publish="Upsert")
+    with pytest.raises(BadInput, match=r"of clicks, which was found.*what backfill init proposes"):
+        searched(monkeypatch, ordering={"policy": "Strict"})

@@ -1,5 +1,6 @@
 """Finding out what an application reads and writes, for a Backfill that does not say so."""
 
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -90,14 +91,12 @@ class ResolveJob:
         findings = replace(findings, proposal=decided)
         self._refuse(findings, findings.spec(), _LENGTHS)
         known = resolved_spec(spec, _resolved(spec, findings.spec()))
-        if problems := check_spec(known):
-            raise BadInput(problems)
+        _check(spec, known)
         complete = self.backfill.model_copy(update={"spec": known})
         described = findings.spec(reach(complete, application, plan))
         self._refuse(findings, described)
         found = _resolved(spec, described)
-        if problems := check_spec(resolved_spec(spec, found)):
-            raise BadInput(problems)
+        _check(spec, resolved_spec(spec, found))
         return found
 
     def _refuse(
@@ -130,6 +129,25 @@ def _left(proposal: "Proposal", spec: BackfillSpec) -> "Proposal":
         )
     )
     return replace(proposal, outputs=outputs)
+
+
+def _check(spec: BackfillSpec, known: BackfillSpec) -> None:
+    """Checks the completed spec. Whoever reads the problems has not written what was found.
+
+    Raises:
+        BadInput: with every violation of a rule.
+    """
+    problems = check_spec(known)
+    for number, problem in enumerate(problems):
+        place = re.match(r"spec\.(outputs|sources)\[(\d+)\]", problem.field)
+        if place is None or int(place[2]) < len(getattr(spec, place[1])):
+            continue
+        found = getattr(known, place[1])[int(place[2])]
+        how = _INIT if place[1] == "sources" else f"list {found.name} in spec.outputs, and there"
+        message = f"of {found.name}, which was found, {problem.message}"
+        problems[number] = Problem(problem.field, message, f"{how}: {problem.fix}")
+    if problems:
+        raise BadInput(problems)
 
 
 def _fix(field: str) -> str:
