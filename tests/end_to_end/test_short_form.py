@@ -38,6 +38,7 @@ def test_the_demo_runs_with_a_window_and_a_publish_mode_alone(
     arguments = ("application.yaml", "--window", WINDOW, "--publish", "Append")
     end = ended(production.start("run", *arguments, "--output", "json"))
     assert end.status == 0, end.err
+    assert "# Results of departures depend on rows up to 1h earlier." in end.err
     rows = lake.load_table("ops.departures").scan().to_arrow()
     inside = [at.hour for at in rows["scheduled"].to_pylist()]
     assert {*inside} == {4, 5, 6, 7}

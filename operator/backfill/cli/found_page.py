@@ -6,6 +6,8 @@ from typing import Any
 from rich.console import Console
 
 from backfill.api.backfill import Backfill
+from backfill.api.resolved import Resolved
+from backfill.api.spec import BackfillSpec
 from backfill.cli.proposal.manifest import lines
 from backfill.cli.text import say
 from backfill.controller.proposing.commented import Commented
@@ -15,18 +17,19 @@ _HEAD = "found by running the main program; to change any of it, write all of it
 
 
 def say_found(backfill: Backfill, console: Console) -> None:
-    """Prints the fields of the spec that were found, if any were, as YAML with the reason for each
-    value.
-    """
-    found = backfill.status.resolved
-    if found is None:
-        return
-    written = backfill.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    """Prints what was found for a complete spec, if anything was."""
+    if (found := backfill.status.resolved) is not None:
+        say(console, found_text(backfill.spec, found))
+
+
+def found_text(spec: BackfillSpec, found: Resolved) -> str:
+    """The fields of a complete spec that were found, as YAML with the reason for each value."""
+    written = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     reasons: dict[str, tuple[str, ...]] = {}
     for origin in found.origins:
         reasons[origin.field] = (*reasons.get(origin.field, ()), origin.why)
     shown = {key: written[key] for key in _SHOWN if key in written}
-    say(console, "\n".join((_HEAD, *lines(_commented(shown, "spec", reasons), 2), "")))
+    return "\n".join((_HEAD, *lines(_commented(shown, "spec", reasons), 2), ""))
 
 
 def found_figures(backfill: Backfill) -> dict[str, object]:

@@ -9,7 +9,9 @@ from rich.console import Console
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, find_condition
+from backfill.api.resolved import resolved_spec
 from backfill.cli.backfill_view import View
+from backfill.cli.found_page import found_text
 from backfill.cli.screen import Display, display
 from backfill.controller.decisions.handing_over import repeats_warning, retention_warning
 from backfill.controller.driver import shuffle_partitions
@@ -59,6 +61,9 @@ def control(store: LocalStore, backfill: Backfill, console: Console) -> Backfill
 
 def _show(reconciled: Reconciled, shown: Display) -> None:
     shown.show(_view_of(reconciled))
+    before, found = reconciled.observed.backfill, reconciled.decision.status.resolved
+    if found is not None and found != before.status.resolved:
+        shown.say(found_text(resolved_spec(before.spec, found), found))
     for warning in _new_warnings(reconciled):
         shown.say(f"{reconciled.observed.backfill.metadata.name}: warning: {warning}")
 

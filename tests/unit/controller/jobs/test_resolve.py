@@ -138,7 +138,7 @@ def test_a_listed_output_without_a_mode_is_not_delivered_because_others_are(
         searched(monkeypatch, publish="Deliver", outputs=[hourly])
     for name in ("hourly", "mine"):  # it is known by its table as well
         appended = {**hourly, "name": name, "publish": {"mode": "Append"}}
-        assert searched(monkeypatch, publish="Deliver", outputs=[appended]).outputs
+        assert searched(monkeypatch, publish="Deliver", outputs=[appended]).sources
 
 
 def test_a_rule_that_what_was_found_breaks_is_told_with_its_name(

@@ -125,7 +125,10 @@ def _wrongly_found(spec: BackfillSpec, found: Resolved) -> str:
             "what was found was not looked for with this spec; check that the application's image"
             " has the same version of backfill-operator as the operator"
         )
-    return in_lines(check_spec(resolved_spec(spec, found)))
+    delivers = [each.name for each in found.outputs if each.publish.mode == "Deliver"]
+    if delivers and spec.publish != "Deliver":
+        return f"spec.publish is not Deliver, but {delivers[0]} was found as an output to deliver"
+    return in_lines(tuple(check_spec(resolved_spec(spec, found))))
 
 
 def _tagged(observed: Observed) -> tuple[str, ...]:
