@@ -12,7 +12,7 @@ from iceberg_tables import sqlite_catalog
 from manifests import spark_application
 
 WINDOW = "2024-03-01T04:00:00Z/2024-03-01T05:00:00Z"
-NAME = "departures-2024-03-01"
+NAME = "departures-2024-03-01t0400-to-2024-03-01t0500"
 STATE = ("--state-dir", "state")
 
 
