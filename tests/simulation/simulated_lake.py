@@ -205,15 +205,16 @@ class SimulatedLake:
 
     def _find(self, job: ResolveJob) -> Resolved:
         """What the application reads and writes, without what people decide."""
-        outputs = (
-            {key: each[key] for key in ("name", "table", "timestampColumn")}
-            for each in self.application["outputs"]
-        )
+
+        def named(place: str) -> list[dict[str, Any]]:
+            keys = ("name", "table", "timestampColumn")
+            return [{key: each[key] for key in keys} for each in self.application[place]]
+
         return Resolved.model_validate(
             {
                 "foundFor": search_digest(job.backfill.spec),
-                "sources": self.application["sources"],
-                "outputs": tuple(outputs),
+                "sources": named("sources"),
+                "outputs": named("outputs"),
             }
         )
 
