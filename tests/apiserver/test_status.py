@@ -10,6 +10,10 @@ from samples import ASSIGNMENT, BACKFILL
 from backfill.api.base import Model
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.manifests.problems import read_json
+from backfill.api.output import Output
+from backfill.api.resolved import Resolved
+from backfill.api.source import Source
+from backfill.api.static_table import StaticTable
 from backfill.api.status import BackfillStatus
 from backfill.protocol.split_assignment import SplitAssignmentStatus
 
@@ -21,7 +25,18 @@ WORDS = {
     "result": "0123456789abcdef",
     "type": str(ConditionType.SUCCEEDED),
     "reason": str(Reason.FINISHED),
+    **dict.fromkeys(("warmUp", "drain", "allowedLateness"), "1h"),
 }
+
+AS_IN_THE_SPEC: Manifest = BackfillStatus(
+    resolved=Resolved(
+        found_for="word",
+        sources=(Source(name="clicks", table="lake.raw.clicks", timestamp_column="ingested"),),
+        static_tables=(StaticTable(table="lake.raw.airports"),),
+        outputs=(Output(name="counts", table="lake.ops.counts"),),
+    )
+).to_manifest()["resolved"]
+"""What a definition describes only once."""
 
 
 def filled(schema: Manifest, name: str = "") -> Any:
@@ -30,6 +45,8 @@ def filled(schema: Manifest, name: str = "") -> Any:
         return schema["enum"][0]
     if "additionalProperties" in schema:
         return {"0": filled(schema["additionalProperties"])}
+    if schema.get("properties") == {}:
+        return AS_IN_THE_SPEC[name][0]
     if schema["type"] == "object":
         return {name: filled(field, name) for name, field in schema["properties"].items()}
     if schema["type"] == "array":

@@ -85,7 +85,8 @@ def test_the_plan_says_which_snapshot_is_read(users: Table, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "as_of", ["yesterday", "2026-03-01T06", "2026-13-01T00:00:00Z", "now ", "", "2026-03-01T00:00:00"]
+    "as_of",
+    ["yesterday", "2026-03-01T06", "2026-13-01T00:00:00Z", "now ", "", "2026-03-01T00:00:00"],
 )
 def test_other_times_are_refused(as_of: str) -> None:
     with pytest.raises(ValueError, match=r"asOf"):
