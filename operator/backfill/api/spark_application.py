@@ -89,9 +89,9 @@ def read_application(document: Document, base: Path, namespace: str) -> Applicat
         InvalidManifest: a field is wrong, or a file of the program is not on this machine. Its
             fields begin with ``SparkApplication/<name>``.
     """
-    application = application_in_image(document, base, namespace)
+    resource = _read(document)
+    application, spec = _application(resource, document, base, namespace), resource.spec
     main = application.main_application_file
-    spec = read_json(_SparkApplication, document).spec
     problems = (
         []
         if Path(main).is_file()
@@ -109,11 +109,20 @@ def application_in_image(document: Document, base: Path, namespace: str) -> Appl
     Raises:
         InvalidManifest: a field is wrong.
     """
-    where = f"SparkApplication/{application_name(document)}"
+    return _application(_read(document), document, base, namespace)
+
+
+def _read(document: Document) -> _SparkApplication:
     try:
-        resource = read_json(_SparkApplication, document)
+        return read_json(_SparkApplication, document)
     except ValidationError as error:
+        where = f"SparkApplication/{application_name(document)}"
         raise InvalidManifest(_named(where, problems_of(error, _SparkApplication))) from None
+
+
+def _application(
+    resource: _SparkApplication, document: Document, base: Path, namespace: str
+) -> Application:
     spec, driver = resource.spec, resource.spec.driver
     return Application(
         name=resource.metadata.name,

@@ -169,7 +169,7 @@ def _of_rest(options: Mapping[str, str]) -> dict[str, str]:
         case other:
             raise _NotTranslated(f".rest.auth.type is {other}, which is not supported")
     if "s3.access-key-id" in options and _DELEGATION not in options:
-        # PyIceberg asks for credentials unless it is told otherwise, and servers that have none to
+        # PyIceberg asks for credentials unless this header is set, and servers that have none to
         # give refuse that
         found[_DELEGATION] = ""
     return found

@@ -1,7 +1,7 @@
 """A short spec is completed by what was found, and only as long as that was found for it."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
@@ -9,7 +9,8 @@ from pydantic import ValidationError
 from backfill.api.backfill import Backfill
 from backfill.api.output import PublishMode
 from backfill.api.resolved import Resolved, search_digest
-from backfill.api.spec import BackfillSpec
+from backfill.api.spec import BackfillSpec, PublishAll
+from backfill.cli import commands
 
 SOURCE = {"name": "clicks", "table": "lake.raw.clicks", "timestampColumn": "ingested"}
 TOTALS = {"name": "totals", "table": "lake.ops.totals", "timestampColumn": "began"}
@@ -129,3 +130,7 @@ def test_the_process_that_searches_cannot_decide_which_rows_are_read(
 ) -> None:
     with pytest.raises(ValidationError, match="which rows are read"):
         Resolved.model_validate(found(short(), sources=[SOURCE | decided]))
+
+
+def test_the_command_line_offers_the_publish_modes_of_a_spec() -> None:
+    assert {each.value for each in commands.PublishMode} == {*get_args(PublishAll)}

@@ -62,7 +62,7 @@ def find_out(
     doing: Callable[[str], None],
     ignored: Collection[str] = (),
 ) -> Findings:
-    """What an application reads and writes, and its tables. ``doing`` is told what happens. Of
+    """What an application reads and writes, and its tables. ``doing`` receives what happens. Of
     queries that are ``ignored``, nothing is looked for.
 
     Raises:
