@@ -23,7 +23,7 @@ BackfillError
 # ruff: noqa: N818 - the names say what is wrong; that they are errors is said by raising them
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 class ConflictError(Exception):
@@ -56,6 +56,17 @@ class Problem:
         return f"{where}{self.message}" + (f"; {self.fix}" if self.fix else "")
 
 
+def grouped(problems: Sequence[Problem]) -> list[str]:
+    """The problems in words, once each: a problem that several fields share names them all."""
+    fields: dict[Problem, list[str]] = {}
+    for problem in problems:
+        fields.setdefault(replace(problem, field=""), []).append(problem.field)
+    return [
+        str(replace(problem, field=", ".join(dict.fromkeys(filter(None, sharing)))))
+        for problem, sharing in fields.items()
+    ]
+
+
 class BackfillError(Exception):
     """Base of all deliberate errors."""
 
@@ -66,7 +77,7 @@ class BadInput(BackfillError):
     def __init__(self, problems: Sequence[Problem] | Problem):
         found = (problems,) if isinstance(problems, Problem) else problems
         self.problems: tuple[Problem, ...] = tuple(dict.fromkeys(found))
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        super().__init__("\n".join(grouped(self.problems)))
 
     @property
     def may_pass(self) -> bool:

@@ -39,6 +39,15 @@ _BYTE_UNITS = {
     "T": 10**12,
     None: 1,
 }
+_SPOKEN_DURATION = re.compile(
+    r"(?:pt?)?(?:\d+(?:\.\d+)?\s*(?:ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?"
+    r"|d|days?|w|weeks?)(?:t|,?\s*(?:and\s+)?))+",
+    re.ASCII,
+)
+_SPOKEN_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|mil|[smhdw])", re.ASCII)
+_SPOKEN_UNITS = {**dict(_DURATION_UNITS), "mil": timedelta(milliseconds=1), "w": timedelta(weeks=1)}
+_MOST_SPOKEN = 40
+"""Characters of a value that is read for what it may mean."""
 _LONGEST = timedelta(days=3660)
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -56,7 +65,8 @@ def parse_duration(value: object) -> timedelta:
         return value
     match = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
     if match is None:
-        raise ValueError("is not a duration; write it as 30s, 15m, 2h, 1d or 1h30m")
+        meant = _duration_meant(value) or "30s, 15m, 2h, 1d or 1h30m"
+        raise ValueError(f"is not a duration; write it as {meant}")
     parts = zip(_DURATION_UNITS, match.groups(), strict=True)
     try:
         total = sum((unit * int(count) for (_, unit), count in parts if count), timedelta())
@@ -65,6 +75,22 @@ def parse_duration(value: object) -> timedelta:
     if total > _LONGEST:
         raise ValueError("is longer than ten years; use a shorter duration")
     return total
+
+
+def _duration_meant(value: object) -> str:
+    """How a length of time that has another form is written, as far as it is clear; else empty."""
+    if isinstance(value, bool):
+        return ""
+    if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()):
+        return f"{value}s, if it is in seconds" if int(value) else "0s"
+    spoken = value.strip().lower() if isinstance(value, str) and len(value) < _MOST_SPOKEN else ""
+    if not _SPOKEN_DURATION.fullmatch(spoken):
+        return ""
+    total = sum(
+        (float(number) * _SPOKEN_UNITS[unit] for number, unit in _SPOKEN_PART.findall(spoken)),
+        timedelta(),
+    )
+    return format_duration(total) if total % timedelta(milliseconds=1) == timedelta() else ""
 
 
 def format_duration(value: timedelta) -> str:
@@ -86,13 +112,24 @@ def parse_time(value: object) -> datetime:
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(UTC)
     if not isinstance(value, str) or _TIME.fullmatch(value) is None:
-        raise ValueError("is not a time in RFC 3339; write it as 2021-07-11T00:00:00Z")
+        raise ValueError(f"is not a time in RFC 3339; write it as {_time_meant(value)}")
     try:
         return datetime.fromisoformat(value.upper()).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise ValueError(
             f"is not a valid date ({error}); write it as 2021-07-11T00:00:00Z"
         ) from None
+
+
+def _time_meant(value: object) -> str:
+    """How a time that has another form is written, as far as it is clear; else an example."""
+    try:
+        meant = datetime.fromisoformat(str(value).strip().upper().replace("/", "-"))
+        if meant.tzinfo is None:
+            return f"{format_time(meant.replace(tzinfo=UTC))}, if it is in UTC"
+        return format_time(meant)
+    except (ValueError, OverflowError):
+        return "2021-07-11T00:00:00Z"
 
 
 def parse_moment(value: object) -> datetime:

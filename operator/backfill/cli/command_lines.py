@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
+from backfill.api.errors import BadInput
 from backfill.cli.commands import (
     DEFAULT_STATE,
     Commands,
@@ -23,6 +24,7 @@ from backfill.cli.commands import (
     init,
     version,
 )
+from backfill.cli.exit_status import refused
 
 _RULE: Final = (
     "**kubectl backfill** always works on a cluster. **backfill** works on this"
@@ -206,11 +208,23 @@ def _command(place: CommandLine, method: Callable[..., int]) -> Callable[..., No
         as_json = given.get("as_json") == Output.JSON
         commands = place.commands(ctx, given, as_json)
         arguments = {each.name: given[each.name] for each in own}
-        raise typer.Exit(getattr(commands, method.__name__)(**arguments))
+        try:
+            status = getattr(commands, method.__name__)(**arguments)
+        except BadInput as error:
+            from backfill.cli.positions import positions_in
+
+            status = refused(error, positions_in(_manifest_of(arguments)))
+        raise typer.Exit(status)
 
     ctx = Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     run.__doc__ = method.__doc__
     return _with_parameters(run, [ctx, *own, *_output(method), *place.options])
+
+
+def _manifest_of(arguments: Mapping[str, Any]) -> Path | None:
+    """The manifest file that a command was given, if any."""
+    given = arguments.get("file") or arguments.get("target")
+    return Path(given) if given and Path(given).is_file() else None
 
 
 def _has_effect(parameter: Parameter, place: CommandLine) -> bool:

@@ -8,7 +8,7 @@ import typer
 
 from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.cli.command_lines import CLUSTER, THIS_MACHINE, application
-from backfill.cli.exit_status import BAD_INPUT, FAILED
+from backfill.cli.exit_status import FAILED, refused
 
 _PLUGINS = {"kubectl-backfill", "kubectl_backfill"}
 _CLUSTER_OPTIONS = ("--context", "--kubeconfig")
@@ -24,9 +24,7 @@ def main() -> None:
         place = CLUSTER if on_cluster(program, arguments) else THIS_MACHINE
         application(place)(prog_name="kubectl backfill" if is_plugin(program) else "backfill")
     except BadInput as error:
-        for problem in error.problems:
-            typer.echo(f"error: {problem}", err=True)
-        sys.exit(FAILED if error.unavailable else BAD_INPUT)
+        sys.exit(refused(error))
     except (BackfillError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(FAILED)

@@ -1,5 +1,6 @@
 """What a command prints at the end of a run, and its exit status."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,11 +41,18 @@ def already_succeeded(name: str) -> str:
 
 
 def print_end(
-    backfill: Backfill, store: "LocalStore", out: Console, err: Console, options: str
+    backfill: Backfill,
+    store: "LocalStore",
+    out: Console,
+    err: Console,
+    options: str,
+    *,
+    located: Callable[[str], str] = str,
 ) -> None:
     """Prints how the run ended and what to do next.
 
-    ``options`` are those that a next command needs.
+    ``options`` are those that a next command needs. ``located`` adds to a problem where its field
+    is.
     """
     status = exit_status(backfill)
     if status == SUCCEEDED:
@@ -52,7 +60,7 @@ def print_end(
     elif status == WAITS:
         say(out, f"{backfill.metadata.name}: {waiting_for(backfill, options)}")
     else:
-        _tell_failure(backfill, store, err, options)
+        _tell_failure(backfill, store, err, options, located)
 
 
 def waiting_for(backfill: Backfill, options: str) -> str:
@@ -134,14 +142,20 @@ def compared(output: OutputStatus) -> str:
     return f"; {output.match} % matched {other}, report: {output.comparison.report}"
 
 
-def _tell_failure(backfill: Backfill, store: "LocalStore", err: Console, options: str) -> None:
+def _tell_failure(
+    backfill: Backfill,
+    store: "LocalStore",
+    err: Console,
+    options: str,
+    located: Callable[[str], str],
+) -> None:
     outcome = find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
     if outcome is None:
         return
     lines = outcome.message.splitlines() or [str(outcome.reason)]
     shown = lines if outcome.reason in _BAD_INPUT else lines[:1]
     for line in shown:
-        say(err, f"error: {line}")
+        say(err, f"error: {located(line)}")
     for line in lines[len(shown) :]:
         say(err, f"  {line}")
     if remedy(outcome.reason).in_log and backfill.status.attempts:

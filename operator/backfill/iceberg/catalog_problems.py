@@ -24,11 +24,17 @@ def catalog_problem(name: str, field: str, error: Exception) -> Problem:
 
     properties = _properties(name)
     if not properties:
-        message = f"catalog {name} cannot be opened: it has no properties"
+        message = f"catalog {name} is not configured"
         if why := application_catalogs(os.environ).get(name):
-            message += f", and {why}"
+            message += f": {why}"
+        (variable,) = catalog_variables(name, {"uri": ""})
+        places = (
+            f"give its properties in spark.sql.catalog.{name} of the application, catalog.{name} in"
+            f" .pyiceberg.yaml, {variable} and others in the environment, or a Secret in"
+            " spec.catalogs"
+        )
         meant = did_you_mean(name, known_catalogs())
-        return Problem(field, message, "; ".join(filter(None, (meant, _correct(name, "uri")))))
+        return Problem(field, message, f"{meant} Otherwise {places}" if meant else places)
     wrong = _wrong_property(properties, error)
     if wrong is not None:
         key, what, fix = wrong

@@ -116,9 +116,9 @@ def is_same(one: Table, other: Table) -> bool:
 def near(wrong: str, names: Mapping[str, object] | list[str]) -> str:
     """A fix that names what was probably meant."""
     by_lower_case = {name.lower(): name for name in names}
-    found = difflib.get_close_matches(wrong.lower(), by_lower_case, n=3, cutoff=0.5)
+    found = difflib.get_close_matches(wrong.lower(), by_lower_case, n=1, cutoff=0.5)
     if found:
-        return f"did you mean {' or '.join(by_lower_case[each] for each in found)}?"
+        return f"did you mean {by_lower_case[found[0]]}?"
     return f"available: {', '.join(sorted(names)[:20])}" if names else ""
 
 

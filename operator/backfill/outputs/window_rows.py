@@ -2,7 +2,6 @@
 file's statistics.
 """
 
-import difflib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -27,6 +26,7 @@ from backfill.api.field_types import map_and_key
 from backfill.api.output import Output
 from backfill.api.quantities import format_time, from_us, to_us
 from backfill.api.spec import Window
+from backfill.iceberg.open_tables import near
 from backfill.iceberg.timestamp_units import Ticks, ticks_of
 
 DAY_US = 86_400_000_000
@@ -219,15 +219,8 @@ def _find(schema: Schema, output: Output, field: str) -> NestedField:
             message = f"{column} of {output.table} is a value of a map, which only sources can use"
             fix = "use a column of the row itself"
             raise BadInput(Problem(where, message, fix)) from None
-        near = difflib.get_close_matches(column, schema.column_names, n=3, cutoff=0.5)
-        fix = (
-            f"did you mean {' or '.join(near)}?"
-            if near
-            else f"there are: {', '.join(schema.column_names[:20])}"
-        )
-        raise BadInput(
-            Problem(where, f"table {output.table} has no column {column}", fix)
-        ) from None
+        message = f"table {output.table} has no column {column}"
+        raise BadInput(Problem(where, message, near(column, schema.column_names))) from None
     problem = _unfit(found, schema, output, field)
     if problem is not None:
         raise BadInput(problem)

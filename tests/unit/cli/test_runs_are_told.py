@@ -82,7 +82,7 @@ def test_rows_are_not_replaced_by_what_an_incomplete_table_gives(
     assert missing in planned.err
     ended = runs.run()
     assert ended.status == 2
-    assert f"error: spec.sources[0].allowIncomplete: is false, but {missing}" in ended.err
+    assert f": spec.sources[0].allowIncomplete: is false, but {missing}" in ended.err
     assert not runs.store.attempts.exists() or not list(runs.store.attempts.iterdir())
     assert "InputComplete=False" in runs.command("status", "january").out
 

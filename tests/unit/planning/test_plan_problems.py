@@ -51,7 +51,7 @@ def problems(tmp_path: Path, *sources: dict[str, Any], **fields: Any) -> list[Pr
         (
             {"table": "sea.raw.events"},
             "table",
-            "catalog sea cannot be opened",
+            "catalog sea is not configured",
             "PYICEBERG_CATALOG__SEA__URI",
         ),
         (

@@ -5,7 +5,7 @@ instead of the last one taking effect, and times remain text.
 """
 
 import json
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -137,7 +137,7 @@ def _yaml(text: str, name: str) -> list[JsonValue]:
         return [json.loads(json.dumps(value, allow_nan=False)) for value in values]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f"{name}, line {mark.line + 1}, column {mark.column + 1}" if mark else name
+        place = f"{name}:{_line_and_column(mark)}" if mark else name
         raise InvalidManifest(
             Problem("", f"{place}: {error.problem or error.context}", "fix the YAML syntax")
         ) from None
@@ -146,3 +146,49 @@ def _yaml(text: str, name: str) -> list[JsonValue]:
         raise InvalidManifest(
             Problem("", f"{name}: {reason}", "use only the types that JSON has")
         ) from None
+
+
+def _line_and_column(mark: yaml.Mark) -> str:
+    return f"{mark.line + 1}:{mark.column + 1}"
+
+
+def position_of(text: str, kind: str, name: str, path: Sequence[str]) -> str:
+    """Line and column of a field in the text of a manifest file, as ``12:5``; of the closest field
+    around it if it is missing. Empty if the text has no such resource.
+
+    ``name`` is that of the resource; any, if empty. ``path`` has its keys and indexes.
+    """
+    if len(text) > _MOST_TEXT:
+        return ""
+    try:
+        documents = list(yaml.compose_all(text, Loader=_Loader))
+    except (yaml.YAMLError, _TooLargeError, RecursionError):
+        return ""
+    for document in documents:
+        named = _entry(_entry(document, "metadata")[1], "name")[1]
+        if _value(_entry(document, "kind")[1]) == kind and name in ("", _value(named)):
+            return _position_in(document, path)
+    return ""
+
+
+def _position_in(document: yaml.Node, path: Sequence[str]) -> str:
+    mark, here = document.start_mark, document
+    for part in path:
+        key, found = _entry(here, part)
+        if key is None or found is None:
+            break
+        mark, here = key.start_mark, found
+    return _line_and_column(mark)
+
+
+def _entry(node: yaml.Node | None, part: str) -> tuple[yaml.Node | None, yaml.Node | None]:
+    """The key and the value of a mapping, or an item of a list as both."""
+    if isinstance(node, yaml.MappingNode):
+        return next((pair for pair in node.value if _value(pair[0]) == part), (None, None))
+    if isinstance(node, yaml.SequenceNode) and part.isdecimal() and int(part) < len(node.value):
+        return (node.value[int(part)],) * 2
+    return None, None
+
+
+def _value(node: yaml.Node | None) -> str | None:
+    return node.value if isinstance(node, yaml.ScalarNode) else None

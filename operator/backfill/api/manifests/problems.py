@@ -60,10 +60,16 @@ def problems_of(
 
     ``prefix`` is the path of the data in its manifest.
     """
+    details = error.errors(include_url=False)
+    unknown = [detail["loc"] for detail in details if detail["type"] == "extra_forbidden"]
+    misspelled = {
+        (*place, _nearest(str(name), _fields_at(model, place))) for *place, name in unknown
+    }
     return [
         _problem(detail, model, prefix)
-        for detail in error.errors(include_url=False)
+        for detail in details
         if not _is_consequence(detail)
+        and not (detail["type"] == "missing" and detail["loc"] in misspelled)
     ]
 
 
@@ -89,9 +95,14 @@ def shown(value: object) -> str:
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """Advice with the most similar choice; empty if none is similar."""
+    near = _nearest(word, choices)
+    return f"did you mean {near}?" if near else ""
+
+
+def _nearest(word: str, choices: Iterable[str]) -> str | None:
     by_lower_case = {choice.lower(): choice for choice in choices}
     near = get_close_matches(word.lower().replace("_", ""), by_lower_case, n=1, cutoff=0.6)
-    return f"did you mean {by_lower_case[near[0]]}?" if near else ""
+    return by_lower_case[near[0]] if near else None
 
 
 def _is_consequence(detail: ErrorDetails) -> bool:
@@ -139,10 +150,11 @@ def _not_a_choice(detail: ErrorDetails, _model: type[BaseModel]) -> tuple[str, s
         if isinstance(given, str)
         else ""
     )
-    return (
-        f"{shown(given)} is not {'one of ' if ' or ' in expected else ''}{expected}",
-        advice or f"write {expected}",
-    )
+    if " or " not in expected:
+        return f"{shown(given)} is not supported", f"use {expected}"
+    if advice:
+        return f"{shown(given)} is not one of {expected}", advice
+    return f"{shown(given)} is not a known value", f"use one of {expected}"
 
 
 def _not_text(detail: ErrorDetails, _model: type[BaseModel]) -> tuple[str, str]:

@@ -29,6 +29,7 @@ from backfill.cli.local.foreground_controller import control
 from backfill.cli.local.plan_command import show_plan
 from backfill.cli.local.target import DEFAULT_NAMESPACE, find, read_file
 from backfill.cli.optional_dependencies import SPARK, TABLES, require
+from backfill.cli.positions import positions_in
 from backfill.cli.result_json import result_line
 from backfill.cli.run_end import already_succeeded, exit_status, print_end, waiting_for
 from backfill.cli.short_form import short_manifests
@@ -87,7 +88,7 @@ class LocalCommands(Commands, OnThisMachine):
                 if exit_status(stored) == SUCCEEDED:
                     return self._say_finished(self._without_expired_remains(store, stored))
                 _apply(store, stored, backfill, application)
-            return self._control(store)
+            return self._control(store, positions_in(file))
 
     def check(self, programs: list[Path]) -> int:
         require(*TABLES, SPARK)
@@ -267,13 +268,14 @@ class LocalCommands(Commands, OnThisMachine):
             return stored
         return control(store, stored, self._out) or stored
 
-    def _control(self, store: LocalStore) -> int:
+    def _control(self, store: LocalStore, located: Callable[[str], str] = str) -> int:
         backfill = store.load()
         ended = control(store, backfill, self._out) if backfill else None
         if ended is None:
             self._say(f"{store.name}: removed")
             return SUCCEEDED
-        print_end(ended, store, self._out, Console(stderr=True), self._options(store))
+        err = Console(stderr=True)
+        print_end(ended, store, self._out, err, self._options(store), located=located)
         self._print_result(ended)
         return exit_status(ended)
 

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Literal, TypedDict, Unpack
 
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition, set_condition
-from backfill.api.errors import Problem
+from backfill.api.errors import Problem, grouped
 from backfill.api.hand_off import HandOffStatus
 from backfill.api.redaction import redact
 from backfill.api.resolved import Resolved
@@ -144,5 +144,5 @@ class Draft:
 
 
 def in_lines(problems: tuple[Problem, ...]) -> str:
-    """All problems, one on each line."""
-    return "\n".join(str(problem) for problem in problems)
+    """All problems, each on a line."""
+    return "\n".join(grouped(problems))

@@ -124,15 +124,15 @@ def test_a_status_in_the_file_is_not_taken_for_the_truth() -> None:
     {
         "an empty file": ("", "kind: manifest contains no Backfill, and no other resource"),
         "a list": ("- 1", "manifest: document 1 is not a resource"),
-        "a bracket left open": ("kind: [", "manifest, line 1, column 8: expected the node content"),
-        "a tab in YAML": ("a:\n\tb: 1", "manifest, line 2, column 1: found character '\\t'"),
+        "a bracket left open": ("kind: [", "manifest:1:8: expected the node content"),
+        "a tab in YAML": ("a:\n\tb: 1", "manifest:2:1: found character '\\t'"),
         "a key twice": (
             "a: 1\nb: 2\na: 3",
-            "manifest, line 3, column 1: duplicate key 'a'",
+            "manifest:3:1: duplicate key 'a'",
         ),
         "a key twice in JSON": (
             '{"a": 1, "a": 2}',
-            "manifest, line 1, column 10: duplicate key 'a'",
+            "manifest:1:10: duplicate key 'a'",
         ),
         "control characters": ("a: \x01", "special characters are not allowed"),
         "not a number": ("a: .nan", "use only the types that JSON has"),
@@ -267,13 +267,20 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
         ),
         "a duration in words": (
             {"window__warmUp": "2 hours"},
-            'spec.window.warmUp: "2 hours" is not a duration; write it as 30s, 15m, 2h, 1d or'
-            " 1h30m",
+            'spec.window.warmUp: "2 hours" is not a duration; write it as 2h',
+        ),
+        "a number of seconds": (
+            {"window__warmUp": 300},
+            "spec.window.warmUp: 300 is not a duration; write it as 300s, if it is in seconds",
+        ),
+        "a length of time that nobody can tell": (
+            {"window__warmUp": "soon"},
+            'spec.window.warmUp: "soon" is not a duration; write it as 30s, 15m, 2h, 1d or 1h30m',
         ),
         "an hour for a time": (
             {"window__start": "2021-07-11T06"},
             'spec.window.start: "2021-07-11T06" is neither a date nor a time in RFC 3339; write it'
-            " as 2021-07-11T00:00:00Z",
+            " as 2021-07-11T06:00:00Z, if it is in UTC",
         ),
         "a window that ends before it starts": (
             {"window__end": "2021-07-10T00:00:00Z"},
@@ -359,10 +366,13 @@ def test_a_rule_is_not_told_about_a_field_that_is_wrong_by_itself() -> None:
             {"spec.deps": {"pyFiles": ["s3://code/more.zip", "gone.zip"]}},
             'spec.deps.pyFiles[1]: "gone.zip": there is no file ',
         ),
-        "another language": ({"spec.type": "Scala"}, 'spec.type: "Scala" is not Python'),
+        "another language": (
+            {"spec.type": "Scala"},
+            'spec.type: "Scala" is not supported; use Python',
+        ),
         "another operator": (
             {"apiVersion": "spark.apache.org/v1"},
-            'apiVersion: "spark.apache.org/v1" is not sparkoperator',
+            'apiVersion: "spark.apache.org/v1" is not supported; use sparkoperator',
         ),
     },
 )
@@ -459,8 +469,7 @@ def test_a_margin_that_is_no_duration_is_not_taken_for_missing() -> None:
     )
     told = problems(yaml.safe_dump(manifest))
     assert [each for each in told if "startingTimestampMargin" in each] == [
-        'spec.handOff.startingTimestampMargin: "P1D" is not a duration; write it as 30s, 15m, 2h,'
-        " 1d or 1h30m"
+        'spec.handOff.startingTimestampMargin: "P1D" is not a duration; write it as 1d'
     ]
 
 
