@@ -29,6 +29,10 @@ LOCK_FILE = "controller.lock"
 """File in the channel's directory that a running
 controller holds a lock (``flock``) on, on one machine.
 """
+FAILED_ON_ROWS = "FailedOnRows"
+"""Reason of a driver whose program raised an error that comes from the rows or from itself, and not
+from a server.
+"""
 
 
 class SplitAssignmentSpec(Model):

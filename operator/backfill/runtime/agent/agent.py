@@ -30,7 +30,9 @@ from backfill.runtime.agent.channel import Channel
 from backfill.runtime.agent.executor_requests import Executors
 from backfill.runtime.queries.failure_causes import (
     cause_of,
+    fails_on_rows,
     lasting_cause,
+    lines_of_text,
     spark_was_stopped,
     started_too_slowly,
 )
@@ -43,6 +45,7 @@ from backfill.runtime.queries.run_state import (
     StartedQuery,
     failed,
     failed_for_good,
+    failed_on_rows,
     result_lost,
     unsupported,
 )
@@ -355,11 +358,10 @@ def _outcome_of(query: str, error: Exception | None) -> Outcome:
         if isinstance(error, InvalidPlanInput) and not error.may_pass
         else lasting_cause(cause)
     )
-    return (
-        failed(f"the query {query} failed: {cause}", error)
-        if lasting is None
-        else failed_for_good(*lasting, error)
-    )
+    if lasting is not None:
+        return failed_for_good(*lasting, error)
+    message = "\n".join([f"the query {query} failed: {cause}", *lines_of_text(error)])
+    return failed_on_rows(message, error) if fails_on_rows(error) else failed(message, error)
 
 
 def _connection_lost(error: Exception) -> Outcome:

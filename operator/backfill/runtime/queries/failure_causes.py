@@ -1,5 +1,6 @@
 """Why a query or a program failed, as short as Spark's errors allow."""
 
+import builtins
 import re
 import traceback
 from collections.abc import Iterator
@@ -44,6 +45,13 @@ _KNOWN_MODULES = ("builtins", "pyspark.errors.exceptions.base")
 """Modules of these errors. Libraries derive others from them, such as one for invalid JSON, which
 may be the answer of a server that is overloaded.
 """
+_BECAUSE_OF_ANOTHER = (
+    "During handling of the above exception",
+    "direct cause of the following exception",
+)
+_DATA_EXCEPTION = re.compile(r"SQLSTATE: 22\w{3}")
+_FRAME = re.compile(r' *File "(?P<file>[^"]+)", line \d+, in .*\n(?:    .*\n)?')
+_AROUND_PROGRAM = re.compile(r"(?:^|/)(?:pyspark|py4j|backfill)/|^<frozen ")
 _LASTING_KINDS_OF_SPARK = (AnalysisException, IllegalArgumentException, ParseException)
 _LASTING_KINDS_OF_JAVA = re.compile(
     r"java\.lang\.(ClassNotFoundException|IllegalArgumentException|(NoClassDefFound|NoSuchMethod)Error)"
@@ -113,6 +121,33 @@ def is_lasting(error: BaseException) -> bool:
         and all(map(_LASTING_KINDS_OF_JAVA.fullmatch, known))
         and all(isinstance(each, _LASTING_KINDS) for each in of_python)
     )
+
+
+def fails_on_rows(error: BaseException) -> bool:
+    """Whether a query's error comes from its program or the rows, as far as its text shows: it was
+    raised by Python code and is of a kind that no server causes, or is a data exception of SQL.
+
+    An error that was raised because of another one may have any cause.
+    """
+    text = str(error)
+    if any(words in text for words in _BECAUSE_OF_ANOTHER):
+        return False
+    if _DATA_EXCEPTION.search(text) is not None:
+        return True
+    kind = getattr(builtins, cause_of(error).partition(":")[0], None) if _STACK in text else None
+    return isinstance(kind, type) and issubclass(kind, _LASTING_KINDS)
+
+
+def lines_of_text(error: BaseException) -> list[str]:
+    """The last calls of the program in the text of an error that a Python process raised for it,
+    without those of the libraries around it.
+    """
+    frames = [
+        frame
+        for frame in _FRAME.finditer(str(error).rpartition(_STACK)[2])
+        if not _AROUND_PROGRAM.search(frame["file"])
+    ]
+    return "".join(frame[0] for frame in frames[-_FRAMES:]).splitlines()
 
 
 def _is_of_spark(error: BaseException) -> bool:

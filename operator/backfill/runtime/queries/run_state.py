@@ -27,7 +27,7 @@ from backfill.api.errors import (
 from backfill.api.output import PublishMode
 from backfill.outputs.staging import Holds
 from backfill.protocol.hand_off_messages import HandOffReport, HandOffSource
-from backfill.protocol.split_assignment import OutputComparison, OutputDelivery
+from backfill.protocol.split_assignment import FAILED_ON_ROWS, OutputComparison, OutputDelivery
 from backfill.runtime.queries.application_threads import application_works
 from backfill.runtime.queries.tracker import OpenResults, Tracker
 from backfill.runtime.settings import RuntimeSettings
@@ -71,6 +71,13 @@ STOPPED = Outcome("Stopped", 0)
 def failed(message: str, error: Exception | None = None) -> Outcome:
     """The application or Spark failed; another attempt may succeed."""
     return Outcome("Failed", 1, "ApplicationFailed", message, error)
+
+
+def failed_on_rows(message: str, error: Exception | None = None) -> Outcome:
+    """The application cannot compute the rows it has read, and would fail again on the same ones.
+    Which rows are read first may differ between attempts.
+    """
+    return Outcome("Failed", 1, FAILED_ON_ROWS, message, error)
 
 
 def failed_for_good(reason: Reason, message: str, error: Exception | None = None) -> Outcome:
@@ -623,6 +630,15 @@ class Run(ProgramRun):
                     for output in self.settings.outputs
                     if output.publish.mode is not PublishMode.DELIVER
                 }
+        if not started:
+            return [
+                Problem(
+                    "",
+                    "the program has started no streaming query that a backfill runs",
+                    "check that its main file starts one (writeStream, then toTable or start), and"
+                    " that spec.ignoredQueries does not name it",
+                )
+            ]
         outputs = [
             Problem(
                 "spec.outputs",
@@ -681,13 +697,11 @@ class Run(ProgramRun):
 
     @property
     def waits_for(self) -> str:
-        """What the application has yet to start, if it has
-        started nothing for some time; otherwise empty.
-        """
+        """How much the application has started; after some time without news, what is missing."""
+        missing = self.missing()
         with self._lock:
-            quiet = self._clock() - self._changed_at
-        return (
-            "; ".join(problem.message for problem in self.missing())
-            if quiet >= _SILENT_SECONDS
-            else ""
-        )
+            quiet, started = self._clock() - self._changed_at, len(self._queries)
+        if missing and (quiet < _SILENT_SECONDS or not started):
+            queries = "1 query" if started == 1 else f"{started or 'no'} queries"
+            return f"the program is running, and has started {queries} so far"
+        return "; ".join(problem.message for problem in missing)

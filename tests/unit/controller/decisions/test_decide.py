@@ -39,6 +39,7 @@ from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
 from backfill.controller.jobs.kinds.settle import SettleJob, SettleResult, Totals
 from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.jobs.staged_outputs import staged_outputs
+from backfill.protocol.split_assignment import FAILED_ON_ROWS
 from situations import (
     HEADER,
     NOW,
@@ -229,7 +230,7 @@ def test_a_driver_that_waits_for_its_application_says_for_what_while_it_starts()
     assert (said.status, said.reason) == ("Unknown", Reason.STARTING)
     assert (
         said.message
-        == "attempt 1 is starting: no query of the application writes the output counts"
+        == "the driver is starting: no query of the application writes the output counts"
     )
 
 
@@ -422,6 +423,37 @@ def test_what_would_fail_again_is_not_tried_again(reason: Reason) -> None:
     decision = decide(running(driver=DriverState("Exited", 2), report=report))
     assert stage(decision, ConditionType.SUCCEEDED) == ("False", reason)
     assert message(decision, ConditionType.RUNNING) == "foreachBatch writes to JDBC"
+
+
+def _twice(first: str, second: str, reason: str = FAILED_ON_ROWS, committed: int = 0) -> Decision:
+    """After two attempts that ended with errors."""
+    earlier = attempt(1, "Failed", message=first)
+    report = reported("Failed", number=2, reason=reason, message=second, committed=committed)
+    return decide(running((earlier, attempt(2)), driver=DriverState("Exited", 1), report=report))
+
+
+def test_an_error_of_the_program_that_repeats_before_any_step_ends_it() -> None:
+    decision = _twice(
+        "counts failed: KeyError: 'a'\n  line 3", "counts failed: KeyError: 'b'\n  line 3"
+    )
+    assert stage(decision, ConditionType.SUCCEEDED) == ("False", Reason.PROGRAM_FAILED)
+    assert (
+        message(decision, ConditionType.RUNNING)
+        == "two attempts in a row failed in the same way: counts failed: KeyError: 'b'\n  line 3"
+    )
+    assert decision.status.next_attempt_at is None
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        pytest.param(_twice("KeyError: 'a'", "TypeError: 'a'"), id="another error"),
+        pytest.param(_twice("no answer", "no answer", "ApplicationFailed"), id="of a server"),
+        pytest.param(_twice("KeyError: 'a'", "KeyError: 'a'", committed=1), id="after a step"),
+    ],
+)
+def test_another_attempt_follows_where_it_may_succeed(decision: Decision) -> None:
+    assert stage(decision, ConditionType.RUNNING) == ("Unknown", Reason.BACKING_OFF)
 
 
 def test_a_driver_that_hangs_is_killed_and_the_reason_is_kept() -> None:

@@ -86,5 +86,5 @@ def test_it_is_recorded_and_said_while_the_run_reads() -> None:
     condition = find_condition(decision.status.conditions, ConditionType.RUNNING)
     assert condition is not None
     assert condition.message == (
-        "attempt 1 is reading; counts: runs in Streaming execution, because it keeps state"
+        "the driver is reading; counts: runs in Streaming execution, because it keeps state"
     )

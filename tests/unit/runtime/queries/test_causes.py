@@ -17,8 +17,10 @@ from backfill.api.errors import (
 )
 from backfill.runtime.queries.failure_causes import (
     cause_of,
+    fails_on_rows,
     is_lasting,
     lasting_cause,
+    lines_of_text,
     started_too_slowly,
 )
 from backfill.runtime.queries.run_state import unsupported
@@ -108,6 +110,35 @@ def test_what_lies_at_the_bottom_of_an_error_is_told_once() -> None:
     assert cause_of(Captured("java.io.IOException: No space left on device", full)) == first_line(
         full
     )
+
+
+@pytest.mark.parametrize(
+    ("told", "so"),
+    [
+        (WORKER, True),
+        (PLAIN, True),
+        (CHAINED, False),
+        (JAVA, False),
+        (UNRESOLVED, False),
+        (WORKER.replace("ZeroDivisionError", "requests.exceptions.ConnectionError"), False),
+        (WORKER.replace("ZeroDivisionError", "ConnectionError"), False),
+        (WORKER.replace("ZeroDivisionError", "JSONDecodeError"), False),
+        (WORKER.replace("ZeroDivisionError: division by zero", "AssertionError"), True),
+    ],
+)
+def test_errors_of_the_program_and_of_servers_are_distinguished(told: str, so: bool) -> None:
+    assert fails_on_rows(RuntimeError(told)) is so
+
+
+def test_the_lines_of_the_program_are_found_in_a_traceback_of_another_process() -> None:
+    told = WORKER.replace(
+        '  File "app.py"', '  File "pyspark/util.py", line 1, in wrapper\n    f()\n  File "app.py"'
+    )
+    assert lines_of_text(RuntimeError(told)) == [
+        '  File "app.py", line 3, in price',
+        "    return total / number",
+    ]
+    assert lines_of_text(RuntimeError(JAVA)) == []
 
 
 @pytest.mark.parametrize("name", ["databricks", "databricks.connect"])

@@ -109,19 +109,27 @@ def test_an_application_may_prepare_for_hours_before_its_first_query(
     threads.at_work = True
     clock.now += 36_000.0
     assert run.overdue() is None
-    assert PLAYS in run.waits_for
+    assert run.waits_for == "the program is running, and has started no queries so far"
 
 
 def test_what_a_slow_start_waits_for_is_said_before_anything_is_refused(
     run: Run, clock: FakeClock
 ) -> None:
     _start(run, "summary")
-    assert run.waits_for == ""
+    assert run.waits_for == "the program is running, and has started 1 query so far"
     clock.now += 30.0
     assert run.waits_for == PLAYS
     _start(run, "plays")
     clock.now += 3_600.0
     assert run.waits_for == ""
+
+
+def test_a_program_that_starts_nothing_is_one_problem(run: Run, clock: FakeClock) -> None:
+    run.application_waits()
+    clock.now += 3_600.0
+    (problem,) = run.missing()
+    assert str(run.overdue()) == str(problem)
+    assert problem.message == "the program has started no streaming query that a backfill runs"
 
 
 def test_looking_at_queries_or_waiting_for_a_moment_is_no_promise_to_start_no_more(
@@ -304,6 +312,7 @@ def test_an_output_is_missing_until_the_query_that_writes_it_has_started(run: Ru
     """Or a plan is explained without it, and progress does not wait for it."""
     handle: Any = SimpleNamespace(_jsq=None)
     assert run.writes("plays", "plays") == ()
+    _start(run, "summary")
     assert PLAYS in [problem.message for problem in run.missing()]
     run.started(StartedQuery("plays", "plays", "", handle, handle, handle))
     assert PLAYS not in [problem.message for problem in run.missing()]

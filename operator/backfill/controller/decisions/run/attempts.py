@@ -1,5 +1,6 @@
 """The end of an attempt, and whether and when the next one follows."""
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
@@ -16,6 +17,7 @@ from backfill.controller.decisions.run.assignment import record_progress
 from backfill.controller.decisions.run.run_cost import spent
 from backfill.controller.decisions.status_draft import Draft, Outcome
 from backfill.controller.driver import QUOTA_EXCEEDED, DriverState
+from backfill.protocol.split_assignment import FAILED_ON_ROWS
 
 END_LIMIT = timedelta(minutes=2)
 """A driver that still runs this long after it was killed needs a person:
@@ -33,6 +35,7 @@ _NOT_TRIED_AGAIN = (
     Reason.INVALID_INPUT,
     Reason.RESULT_LOST,
 )
+_VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 _TAIL_LINES = 12
 _LAST_WORDS = "error: "
 """Prefix of the line in a driver's log with the error that kept it from reporting."""
@@ -40,6 +43,11 @@ _OUTCOMES: Final[Mapping[str, Outcome]] = {"Finished": "Succeeded", "Stopped": "
 """Outcome of an attempt by the last phase that its driver reported;
 any other phase is a failure.
 """
+
+
+def driver_of(number: int) -> str:
+    """What runs an attempt, in words: attempts have numbers once there are several."""
+    return "the driver" if number == 1 else f"attempt {number}"
 
 
 def kill(observed: Observed, draft: Draft, attempt: Attempt, why: str, due: datetime) -> Next:
@@ -210,6 +218,15 @@ def react(observed: Observed, draft: Draft) -> None:
         return
     fruitless = _fruitless_attempts(draft.status.attempts, draft.status.advance, last.generation)
     draft.change_attempt(fruitless=fruitless)
+    if (
+        report is not None
+        and report.reason == FAILED_ON_ROWS
+        and fruitless > 1
+        and _kind(last.message) == _kind(draft.status.attempts[-2].message)
+    ):
+        message = f"two attempts in a row failed in the same way: {last.message}"
+        draft.fail(_RUNNING, Reason.PROGRAM_FAILED, message)
+        return
     tail = "\n".join(observed.driver.log_tail[-_TAIL_LINES:])
     if fruitless >= policy.max_attempts:
         many = f"{fruitless} attempts in a row ended without committing a step"
@@ -227,6 +244,11 @@ def react(observed: Observed, draft: Draft) -> None:
         " s"
     )
     draft.condition(_RUNNING, "Unknown", Reason.BACKING_OFF, message)
+
+
+def _kind(message: str) -> str:
+    """An error without values: attempts may read other rows first."""
+    return _VALUES.sub("", message)
 
 
 def _wait_for_quota(observed: Observed, draft: Draft, last: Attempt) -> None:

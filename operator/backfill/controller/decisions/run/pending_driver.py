@@ -10,6 +10,7 @@ from backfill.api.status import Attempt
 from backfill.controller.decisions.actions import KillDriver, Next, StartDriver, WriteAssignment
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.run.assignment import assignment
+from backfill.controller.decisions.run.attempts import driver_of
 from backfill.controller.decisions.status_draft import Draft
 
 CREATION_LIMIT = timedelta(minutes=5)
@@ -137,7 +138,7 @@ def watch_pending(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
         _say(draft, attempt, wait, driver.reason, driver.message)
     else:
         draft.condition(
-            _RUNNING, "Unknown", Reason.STARTING, f"attempt {attempt.number} is starting"
+            _RUNNING, "Unknown", Reason.STARTING, f"{driver_of(attempt.number)} is starting"
         )
     limits = [
         limit - waited

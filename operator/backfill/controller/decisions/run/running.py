@@ -22,7 +22,12 @@ from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed, next_attempt_number
 from backfill.controller.decisions.open_result_messages import by_clock
 from backfill.controller.decisions.run.assignment import assignment, record_progress
-from backfill.controller.decisions.run.attempts import end_attempt, react, seconds_until_attempt
+from backfill.controller.decisions.run.attempts import (
+    driver_of,
+    end_attempt,
+    react,
+    seconds_until_attempt,
+)
 from backfill.controller.decisions.run.execution_messages import how_run
 from backfill.controller.decisions.run.extending import GOES_ON, complete, extend, held_back
 from backfill.controller.decisions.run.pending_driver import begin_again, watch_pending
@@ -68,7 +73,7 @@ def _prepare_attempt(observed: Observed, draft: Draft) -> Next:
         return obstructed(observed, draft, _RUNNING, f"Attempt {number}")
     if status.attempts and held_back(observed, draft) and not complete(observed, draft):
         return extend(observed, draft)
-    draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {number} is starting")
+    draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"{driver_of(number)} is starting")
     state = observed.job
     just_planned = (
         number == 1
@@ -102,7 +107,7 @@ def _start_attempt(observed: Observed, draft: Draft, number: int) -> Next:
         )
     )
     draft.set(next_attempt_at=None)
-    draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {number} is starting")
+    draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"{driver_of(number)} is starting")
     first = assignment(observed, number)
     # the result of the job is used up
     return Next(actions=(CancelJob(), WriteAssignment(first), StartDriver(number)))
@@ -131,7 +136,7 @@ def _remarks(observed: Observed, draft: Draft) -> Iterator[str]:
 
 def _at_work(draft: Draft, attempt: Attempt) -> str:
     does = "delivers rows" if draft.status.delivering else "is reading"
-    return f"attempt {attempt.number} {does}"
+    return f"{driver_of(attempt.number)} {does}"
 
 
 def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
@@ -156,11 +161,11 @@ def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
             _RUNNING,
             "Unknown",
             Reason.STARTING,
-            f"attempt {attempt.number} is starting: {report.message}",
+            f"{driver_of(attempt.number)} is starting: {report.message}",
         )
     elif (running := draft.find(_RUNNING)) is not None and running.reason in _BEFORE_READING:
         draft.condition(
-            _RUNNING, "Unknown", Reason.STARTING, f"attempt {attempt.number} is starting"
+            _RUNNING, "Unknown", Reason.STARTING, f"{driver_of(attempt.number)} is starting"
         )
     if report is not None and report.phase == "Running" and held_back(observed, draft):
         if complete(observed, draft):
