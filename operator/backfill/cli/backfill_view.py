@@ -5,6 +5,7 @@ from datetime import datetime
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
+from backfill.api.errors import BadInput, Problem
 from backfill.api.quantities import count
 from backfill.api.status import Attempt, BackfillStatus
 from backfill.cli.text import lasted
@@ -77,6 +78,24 @@ class View:
     def elapsed_seconds(self) -> float:
         """Seconds since work began."""
         return lasted(self.status.started_at or self.now, self.status.finished_at or self.now)
+
+
+def attempt_numbered(backfill: Backfill, number: int | None, see: str) -> Attempt:
+    """An attempt, by default the last one. ``see`` is the advice where there is none.
+
+    Raises:
+        BadInput: there is no such attempt.
+    """
+    name, attempts = backfill.metadata.name, backfill.status.attempts
+    if not attempts:
+        raise BadInput(Problem("", f"no attempt of {name} has started yet", see))
+    found = [each for each in attempts if number in (None, each.number)]
+    if not found:
+        known = ", ".join(str(attempt.number) for attempt in attempts)
+        raise BadInput(
+            Problem("--attempt", f"{name} has no attempt {number}", f"choose one of: {known}")
+        )
+    return found[-1]
 
 
 def has_failed(backfill: Backfill) -> bool:

@@ -18,6 +18,7 @@ from backfill.api.errors import BadInput
 from backfill.cli.commands import (
     DEFAULT_STATE,
     Commands,
+    Group,
     OnACluster,
     Only,
     OnThisMachine,
@@ -44,6 +45,7 @@ class CommandLine:
     """The command line on this machine, or on a cluster."""
 
     help: str
+    examples: tuple[str, ...]
     declared: tuple[type, ...]
     """Where its commands are declared, in the order of the help."""
     only: Only
@@ -137,11 +139,18 @@ THIS_MACHINE: Final = CommandLine(
         "Run a streaming application again on its history: in order, aligned, exactly"
         f" once.\n\n{_RULE}"
     ),
+    examples=(
+        "backfill check app.py",
+        "backfill run app.yaml --window 2026-11-20/2026-11-21 --publish Replace",
+        "backfill status NAME",
+        "backfill logs NAME --follow",
+        'backfill approve NAME --reason "compared with the report"',
+    ),
     declared=(OnThisMachine, Commands),
     only=Only.ON_THIS_MACHINE,
     implementation=_on_this_machine,
     elsewhere=dict.fromkeys(
-        ("logs", "render", "retry"),
+        ("render",),
         "only works on a cluster: run kubectl backfill {0}, or add --context",
     ),
 )
@@ -150,6 +159,12 @@ CLUSTER: Final = CommandLine(
         f"Inspect and control the Backfills of a cluster.\n\n{_RULE}\n\n"
         "Exit status: 0 succeeded, 1 failed, 2 bad input, 3 waiting for a person. This is the"
         " result of the command itself or, with --watch, of the Backfill."
+    ),
+    examples=(
+        "kubectl backfill plan backfill.yaml && kubectl apply -f backfill.yaml",
+        "kubectl backfill status NAME --watch",
+        "kubectl backfill logs NAME --follow",
+        'kubectl backfill approve NAME --reason "compared with the report"',
     ),
     declared=(Commands, OnACluster),
     only=Only.ON_A_CLUSTER,
@@ -181,6 +196,7 @@ def application(place: CommandLine) -> typer.Typer:
         cls=_Group,
         name="backfill",
         help=place.help,
+        epilog="\n\n".join(["Examples:", *place.examples]),
         context_settings={"obj": place},
         rich_markup_mode="markdown",
         no_args_is_help=True,
@@ -190,11 +206,12 @@ def application(place: CommandLine) -> typer.Typer:
     if place is CLUSTER:  # kubectl's users give options before a command as well
         app.callback()(_with_parameters(lambda **_: None, place.options))
     if place is THIS_MACHINE:
-        app.command()(init)
+        app.command(rich_help_panel=Group.PREPARE)(init)
     for method in (each for declared in place.declared for each in vars(declared).values()):
         if "json" in getattr(method, "__dict__", {}):
-            app.command(method.__name__.rstrip("_"))(_command(place, method))
-    app.command()(version)
+            group = method.__dict__["group"]
+            app.command(method.__name__.rstrip("_"), rich_help_panel=group)(_command(place, method))
+    app.command(rich_help_panel=Group.OTHER)(version)
     return app
 
 

@@ -50,11 +50,21 @@ class PublishMode(StrEnum):
     DELIVER = "Deliver"
 
 
-def command(*, json: str = "") -> Callable[[_Method], _Method]:
+class Group(StrEnum):
+    """Groups of commands in the help."""
+
+    PREPARE = "Prepare"
+    RUN = "Run"
+    LOOK = "Look at it"
+    DECIDE = "Decide about results"
+    OTHER = "Other"
+
+
+def command(group: Group, *, json: str = "") -> Callable[[_Method], _Method]:
     """Makes a method a command. ``json`` is what it prints with ``--output json``, if anything."""
 
     def declared(method: _Method) -> _Method:
-        method.__dict__["json"] = json
+        method.__dict__.update(group=group, json=json)
         return method
 
     return declared
@@ -205,7 +215,7 @@ ManifestFormat = Annotated[
 class OnThisMachine(Protocol):
     """Commands that need the program and its data on this machine."""
 
-    @command(json="the result as one line of JSON at the end")
+    @command(Group.RUN, json="the result as one line of JSON at the end")
     def run(self, file: File, *, window: RunWindow = None, publish: RunPublish = None) -> int:
         """Run a Backfill on this machine, or continue one.
 
@@ -214,7 +224,7 @@ class OnThisMachine(Protocol):
         Exit status: 0 succeeded, 1 failed, 2 bad input, 3 waiting for a person.
         """
 
-    @command(json="one line of JSON for each program")
+    @command(Group.PREPARE, json="one line of JSON for each program")
     def check(self, programs: Programs) -> int:
         """Say what a backfill would make of programs, without their data.
 
@@ -241,7 +251,7 @@ class Commands(Protocol):
     def names(self) -> list[str]:
         """Names of the Backfills, for completion."""
 
-    @command(json=_FIGURES)
+    @command(Group.PREPARE, json=_FIGURES)
     def plan(self, target: ToPlan, *, explain: Explain = False) -> int:
         """Show what a Backfill reads and in which steps, and report any problems.
 
@@ -249,7 +259,7 @@ class Commands(Protocol):
         would accept it.
         """
 
-    @command(json=_LINES)
+    @command(Group.LOOK, json=_LINES)
     def status(
         self,
         target: TargetOrAll = None,
@@ -262,75 +272,11 @@ class Commands(Protocol):
         Without a name, list all Backfills.
         """
 
-    @command(json=_LINES)
+    @command(Group.LOOK, json=_LINES)
     def list_(self, *, everywhere: Everywhere = False, watch: WatchList = False) -> int:
         """List Backfills."""
 
-    @command(json=_NEW_STATE)
-    def suspend(self, target: Target) -> int:
-        """Stop a Backfill after the steps in progress. Committed steps are kept."""
-
-    @command(json=_NEW_STATE)
-    def resume(self, target: Target) -> int:
-        """Continue a Backfill that was suspended or interrupted, or that failed."""
-
-    @command(json=_NEW_STATE)
-    def approve(self, target: Target, *, reason: DecisionReason = "") -> int:
-        """Approve a result that is waiting for approval, and publish it.
-
-        On a cluster, this requires permission to create BackfillDecisions.
-        """
-
-    @command(json=_NEW_STATE)
-    def reject(self, target: Target, *, reason: DecisionReason) -> int:
-        """Reject a result that is waiting for approval, which ends the Backfill.
-
-        The result stays in its branch until the Backfill is removed. On a cluster, this requires
-        permission to create BackfillDecisions.
-        """
-
-    @command(json=_NEW_STATE)
-    def undo(self, target: Target, *, reason: DecisionReason = "", wait: Wait = True) -> int:
-        """Undo what a Backfill has published, unless others have changed the same rows since.
-
-        Exit status 1 means that it was not undone; the message says why. On a cluster, this
-        requires permission to create BackfillDecisions.
-        """
-
-    @command(json=_FIGURES)
-    def report(self, target: Target, *, browse: Browse = False) -> int:
-        """Show how the results of a Backfill compare with production or the reference, and where
-        the report is.
-        """
-        from backfill.cli.comparison_reports import show_reports
-
-        show_reports(self.find(target), as_json=self.as_json, browse=browse)
-        return SUCCEEDED
-
-    @command(json=_FIGURES)
-    def sample(self, target: Target, *, of: SampledOutput = None, rows: SampledRows = 5) -> int:
-        """Show some rows of the staged result next to production's rows with the same keys.
-
-        Tables are opened from this machine, with its PyIceberg configuration.
-        """
-        from backfill.cli.sample_command import show_sample
-
-        show_sample(self.find(target), of, rows=rows, as_json=self.as_json)
-        return SUCCEEDED
-
-    @command(json=_NEW_STATE)
-    def cancel(self, target: Target, *, wait: Wait = True) -> int:
-        """Stop a Backfill and remove everything it created, except published data."""
-
-
-class OnACluster(Protocol):
-    """Commands that need an operator."""
-
-    @command(json=_NEW_STATE)
-    def retry(self, target: Target) -> int:
-        """Retry a failed Backfill from where it stopped, or start the next attempt now."""
-
-    @command()
+    @command(Group.LOOK)
     def logs(
         self,
         target: Target,
@@ -341,7 +287,71 @@ class OnACluster(Protocol):
     ) -> int:
         """Print the log of a Backfill's driver."""
 
-    @command()
+    @command(Group.RUN, json=_NEW_STATE)
+    def suspend(self, target: Target) -> int:
+        """Stop a Backfill after the steps in progress. Committed steps are kept."""
+
+    @command(Group.RUN, json=_NEW_STATE)
+    def resume(self, target: Target) -> int:
+        """Continue a Backfill that was suspended or interrupted, or that failed."""
+
+    @command(Group.RUN, json=_NEW_STATE)
+    def retry(self, target: Target) -> int:
+        """Retry a failed Backfill from where it stopped, or start the next attempt now."""
+
+    @command(Group.DECIDE, json=_NEW_STATE)
+    def approve(self, target: Target, *, reason: DecisionReason = "") -> int:
+        """Approve a result that is waiting for approval, and publish it.
+
+        On a cluster, this requires permission to create BackfillDecisions.
+        """
+
+    @command(Group.DECIDE, json=_NEW_STATE)
+    def reject(self, target: Target, *, reason: DecisionReason) -> int:
+        """Reject a result that is waiting for approval, which ends the Backfill.
+
+        The result stays in its branch until the Backfill is removed. On a cluster, this requires
+        permission to create BackfillDecisions.
+        """
+
+    @command(Group.DECIDE, json=_NEW_STATE)
+    def undo(self, target: Target, *, reason: DecisionReason = "", wait: Wait = True) -> int:
+        """Undo what a Backfill has published, unless others have changed the same rows since.
+
+        Exit status 1 means that it was not undone; the message says why. On a cluster, this
+        requires permission to create BackfillDecisions.
+        """
+
+    @command(Group.DECIDE, json=_FIGURES)
+    def report(self, target: Target, *, browse: Browse = False) -> int:
+        """Show how the results of a Backfill compare with production or the reference, and where
+        the report is.
+        """
+        from backfill.cli.comparison_reports import show_reports
+
+        show_reports(self.find(target), as_json=self.as_json, browse=browse)
+        return SUCCEEDED
+
+    @command(Group.DECIDE, json=_FIGURES)
+    def sample(self, target: Target, *, of: SampledOutput = None, rows: SampledRows = 5) -> int:
+        """Show some rows of the staged result next to production's rows with the same keys.
+
+        Tables are opened from this machine, with its PyIceberg configuration.
+        """
+        from backfill.cli.sample_command import show_sample
+
+        show_sample(self.find(target), of, rows=rows, as_json=self.as_json)
+        return SUCCEEDED
+
+    @command(Group.RUN, json=_NEW_STATE)
+    def cancel(self, target: Target, *, wait: Wait = True) -> int:
+        """Stop a Backfill and remove everything it created, except published data."""
+
+
+class OnACluster(Protocol):
+    """Commands that need an operator."""
+
+    @command(Group.PREPARE)
     def render(self, target: Target, *, output: ManifestFormat = Format.YAML) -> int:
         """Print the manifests of the next attempt.
 

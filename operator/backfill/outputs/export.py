@@ -308,6 +308,9 @@ def discard_unfinished(output: Output, result: Result, *, undoing: bool = False)
 class ExportUndo:
     """Undoes the export of one result."""
 
+    rows_gained: int | None = None
+    """An export replaces nothing."""
+
     def __init__(self, output: Output, result: Result):
         self._place = ExportDirectory(output, result)
 

@@ -104,6 +104,20 @@ class Undo:
         return found.snapshot_id
 
     @property
+    def rows_gained(self) -> int | None:
+        """How many rows more the table has once it is undone. None if it is unknown, because
+        deletes applied to the files that were removed, or the snapshot before has expired.
+        """
+        added, removed = self._changes
+        published = self._table.metadata.snapshot_by_id(self._snapshot_id)
+        before = published.parent_snapshot_id if published else None
+        parent = self._table.metadata.snapshot_by_id(before) if before is not None else None
+        if removed and (parent is None or next(_deletes(self._table, parent), None) is not None):
+            return None
+        there, gone = (sum(each.data_file.record_count for each in of) for of in (removed, added))
+        return there - gone
+
+    @property
     def _name(self) -> str:
         return self._output.table
 

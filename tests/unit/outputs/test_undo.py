@@ -78,8 +78,11 @@ def test_the_table_holds_what_it_held_before(
     lake: Catalog, mode: PublishMode, partition: str | None
 ) -> None:
     table, published, before = production(lake, mode, partition)
+    with_result = len(content_at(table, published))
     undone = undo(published, mode)
     assert content(table) == before
+    again = Undo(output(mode), RESULT, WINDOW, published)
+    assert again.rows_gained == len(before) - with_result
     assert [entry.snapshot_id for entry in table.history()][-2:] == [published, undone]
     summary = table.metadata.current_snapshot().summary
     removes_only = mode is PublishMode.APPEND
@@ -260,8 +263,10 @@ def test_rows_that_were_deleted_before_stay_deleted(lake: Catalog) -> None:
     base, before = table.metadata.current_snapshot_id, content(table)
     assert [row[0] for row in before] == [1, 3, 4, 5]
     stage(table, 0, NEW)
-    undo(publish(output(), RESULT, WINDOW, base).snapshot_id)
+    published = publish(output(), RESULT, WINDOW, base).snapshot_id
+    undo(published)
     assert content(table) == before
+    assert Undo(output(), RESULT, WINDOW, published).rows_gained is None, "one is deleted"
 
 
 def test_deletes_of_the_result_by_position_are_in_the_way(lake: Catalog) -> None:

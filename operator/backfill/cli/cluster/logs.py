@@ -3,9 +3,9 @@
 import time
 from collections.abc import Iterator
 
-from backfill.api.backfill import Backfill
-from backfill.api.errors import BackfillError, BadInput, Problem
+from backfill.api.errors import BackfillError
 from backfill.api.status import Attempt
+from backfill.cli.backfill_view import attempt_numbered
 from backfill.cli.cluster.connection import Place
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.text import warn
@@ -25,24 +25,11 @@ def show_log(
 ) -> int:
     """Prints the log of an attempt's driver, by default the last one's."""
     backfill = place.find(name)
-    chosen = _attempt(place, backfill, attempt)
+    see = f"see: {place.command('status', backfill.metadata.name)}"
+    chosen = attempt_numbered(backfill, attempt, see)
     for line in _lines(place, name, chosen, follow, tail):
         print(line, flush=follow)  # noqa: T201
     return SUCCEEDED
-
-
-def _attempt(place: Place, backfill: Backfill, number: int | None) -> Attempt:
-    name, attempts = backfill.metadata.name, backfill.status.attempts
-    if not attempts:
-        see = f"see: {place.command('status', name)}"
-        raise BadInput(Problem("", f"no attempt of {name} has started yet", see))
-    found = [each for each in attempts if number in (None, each.number)]
-    if not found:
-        known = ", ".join(str(attempt.number) for attempt in attempts)
-        raise BadInput(
-            Problem("--attempt", f"{name} has no attempt {number}", f"choose one of: {known}")
-        )
-    return found[-1]
 
 
 def _lines(

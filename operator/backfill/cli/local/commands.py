@@ -21,10 +21,11 @@ from backfill.api.forbidden_changes import program_difference, spec_difference
 from backfill.api.resolved import resolved_spec
 from backfill.api.spark_application import Application
 from backfill.api.status import DecisionStatus, Verdict
-from backfill.cli.backfill_view import View
+from backfill.cli.backfill_view import View, attempt_numbered, has_failed
 from backfill.cli.check import check_programs
 from backfill.cli.commands import DEFAULT_STATE, Commands, OnThisMachine, PublishMode
 from backfill.cli.exit_status import FAILED, SUCCEEDED, WAITS
+from backfill.cli.local.driver_log import log_of
 from backfill.cli.local.foreground_controller import control
 from backfill.cli.local.plan_command import show_plan
 from backfill.cli.local.target import DEFAULT_NAMESPACE, find, read_file
@@ -145,6 +146,28 @@ class LocalCommands(Commands, OnThisMachine):
                 return self._say_finished(stored)
             store.resume()
             return self._control(store)
+
+    def retry(self, target: str) -> int:
+        store, stored = self._found(target)
+        if not has_failed(stored):
+            see = f"see: backfill status {store.name}{self._options(store)}"
+            raise BadInput(Problem("", f"{store.name} has not failed", see))
+        return self.resume(target)
+
+    def logs(
+        self,
+        target: str,
+        *,
+        follow: bool = False,
+        attempt: int | None = None,
+        tail: int | None = None,
+    ) -> int:
+        store, backfill = self._found(target)
+        see = f"see: backfill status {store.name}{self._options(store)}"
+        chosen = attempt_numbered(backfill, attempt, see).number
+        for text in log_of(store, chosen, follow=follow, tail=tail):
+            print(text, end="", flush=follow)  # noqa: T201
+        return SUCCEEDED
 
     def approve(self, target: str, *, reason: str = "") -> int:
         return self._decide(target, Verdict.APPROVE, reason)

@@ -260,15 +260,15 @@ def test_an_undo_takes_out_what_was_published_last_first() -> None:
     undoing = after(resource, decisions=(request,))
     assert stage(undoing.status, ConditionType.PUBLISHED)[1] == Reason.UNDOING
     assert job_of(undoing) == job, "what was begun goes on"
-    done = job_state(job, "Done", result=UndoResult({"a": 90, "b": 91}))
+    done = job_state(job, "Done", result=UndoResult({"a": 90, "b": 91}, gained={"a": 2, "b": -5}))
     decision = decide(observed(undoing, job=done))
     assert decision.next.actions == (CancelJob(),)
     for kind in (ConditionType.PUBLISHED, ConditionType.SUCCEEDED):
         state, reason, message = stage(decision.status, kind)
         assert (state, reason) == ("False", Reason.UNDONE)
         assert message == (
-            "undone by jane: as agreed; 5 rows removed from lake.ops.a by snapshot 90, 5 rows"
-            " removed from lake.ops.b by snapshot 91"
+            "undone by jane: as agreed; 5 rows removed from lake.ops.a and 7 rows restored by"
+            " snapshot 90, 5 rows removed from lake.ops.b by snapshot 91"
         )
     undone = undoing.model_copy(update={"status": decision.status})
     assert [output.undo_snapshot_id for output in undone.status.outputs] == [90, 91]

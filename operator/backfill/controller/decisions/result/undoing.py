@@ -1,5 +1,7 @@
 """Undoing a publication, on request of a person."""
 
+from collections.abc import Mapping
+
 from backfill.api.base import shortened
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BackfillError
@@ -43,10 +45,14 @@ def undo(observed: Observed, draft: Draft) -> Next:
     if refused:
         _say_as_before(draft, refused)
     else:
-        message = f"undone by {request}; {_restored(draft.status.outputs)}"
+        message = f"undone by {request}; {_restored(draft.status.outputs, undone.gained)}"
         draft.condition(_PUBLISHED, "False", Reason.UNDONE, message)
         draft.condition(ConditionType.SUCCEEDED, "False", Reason.UNDONE, message)
     return Next(actions=(CancelJob(),), at_rest=True)
+
+
+def _come_back(rows: int) -> str:
+    return f" and {count(rows, 'row')} restored" if rows > 0 else ""
 
 
 def _told(text: str) -> str:
@@ -72,9 +78,11 @@ def _say_as_before(draft: Draft, refused: str) -> None:
         draft.condition(_PUBLISHED, "True", Reason.PUBLISHED, why)
 
 
-def _restored(outputs: tuple[OutputStatus, ...]) -> str:
+def _restored(outputs: tuple[OutputStatus, ...], gained: Mapping[str, int] | None = None) -> str:
+    """What was removed from each output and came back to it."""
     return ", ".join(
         f"{count(output.rows, 'row')} removed from {output.destination}"
+        + _come_back(output.rows + (gained or {}).get(output.name, -output.rows))
         + (f" by snapshot {output.undo_snapshot_id}" if output.undo_snapshot_id else "")
         for output in outputs
         if output.is_undone

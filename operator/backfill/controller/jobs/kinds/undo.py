@@ -1,6 +1,7 @@
 """Undoing: from the published results back to what tables and directories held before."""
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field
@@ -29,6 +30,8 @@ class UndoResult:
     """Outputs whose exported files were removed."""
     failed: str = ""
     """Why the rest is not undone yet, if trying again may help."""
+    gained: Annotated[dict[str, int], Field(max_length=MOST_OUTPUTS)] = field(default_factory=dict)
+    """By output, how many rows more its table has than with the result, where it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class UndoJob:
         """
 
         undone: dict[str, int] = {}
+        gained: dict[str, int] = {}
         removed: list[str] = []
         name = ""
         try:
@@ -79,6 +83,7 @@ class UndoJob:
                     removed.append(name)
                 else:
                     undone[name] = by
+                    gained |= _gained_by(undo, name)
         except CanNotPublish as error:
             return UndoResult(undone, f"{name}: {error}", tuple(removed))
         except Exception as error:  # catalogs raise whatever their client libraries raise
@@ -89,7 +94,15 @@ class UndoJob:
             return UndoResult(
                 undone, why if lasts else "", tuple(removed), failed="" if lasts else why
             )
-        return UndoResult(undone, exports=tuple(removed))
+        return UndoResult(undone, exports=tuple(removed), gained=gained)
+
+
+def _gained_by(undo: "Undo | ExportUndo", name: str) -> dict[str, int]:
+    """The rows that came with an undo. It is done, whether or not these can be counted."""
+    with suppress(Exception):
+        if (rows := undo.rows_gained) is not None:
+            return {name: rows}
+    return {}
 
 
 def _undo_of(staged: StagedOutput, snapshot: int | None, window: Window) -> "Undo | ExportUndo":
