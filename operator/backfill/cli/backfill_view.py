@@ -51,6 +51,11 @@ class View:
         return next((condition for condition in found if condition is not None), None)
 
     @property
+    def stage_seconds(self) -> float:
+        """How long the status of that condition has been the same."""
+        return lasted(self.stage.last_transition_time, self.now) if self.stage else 0
+
+    @property
     def failed(self) -> bool:
         """Whether the Backfill has failed."""
         return has_failed(self.backfill)

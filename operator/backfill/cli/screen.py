@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from backfill.api.conditions import Condition, Reason
+from backfill.api.output import PublishMode
 from backfill.api.quantities import count
 from backfill.api.status import SourceStatus
 from backfill.cli.backfill_view import View, planning_in_words
@@ -20,6 +21,9 @@ from backfill.cli.text import moment, seconds
 
 _REFRESH_SECONDS = 0.1
 _LINE_SECONDS = 5.0
+_QUIET_SECONDS = 30.0
+"""Time after which a line repeats a stage that lasts, so that nobody takes it for stuck."""
+_SOURCES_SHOWN = 4
 _NAME_WIDTH = 20
 """Longer names are folded, so that bars keep most of a narrow terminal."""
 _TROUBLE = {
@@ -85,6 +89,8 @@ class Lines:
             self.say(f"{view.name}: {in_words(condition)}")
         elif line != self._line and time.monotonic() - self._printed_at >= _LINE_SECONDS:
             self.say(f"{view.name}: {line}")
+        elif condition and time.monotonic() - self._printed_at >= _QUIET_SECONDS:
+            self.say(f"{view.name}: {in_words(condition, view.stage_seconds)}")
         else:
             return
         self._line, self._printed_at = line, time.monotonic()
@@ -125,10 +131,11 @@ def progress_line(view: View) -> str:
     return ", ".join(parts)
 
 
-def in_words(condition: Condition) -> str:
-    """A condition in one line: reason and start of the message."""
+def in_words(condition: Condition, lasted_seconds: float | None = None) -> str:
+    """A condition in one line: its reason, how long it has lasted, and the start of its message."""
     first = condition.message.splitlines()[0] if condition.message else ""
-    return f"{condition.reason}: {first}" if first else str(condition.reason)
+    since = "" if lasted_seconds is None else f", {seconds(lasted_seconds)}"
+    return f"{condition.reason}{since}: {first}" if first else f"{condition.reason}{since}"
 
 
 def render(view: View) -> RenderableType:
@@ -139,15 +146,35 @@ def render(view: View) -> RenderableType:
     if view.stage is None:
         return overview(view)
     style = "yellow" if view.stage.reason in _TROUBLE else "dim"
-    return Group(
-        overview(view),
-        Text(f"  {in_words(view.stage)}", style=style, overflow="ellipsis", no_wrap=True),
-    )
+    lines = [Text(in_words(view.stage, view.stage_seconds), style=style)]
+    if follows := what_follows(view):
+        lines.append(Text(f"then {follows}", style="dim"))
+    return Group(overview(view), Padding(Group(*lines), (0, 0, 0, 2)))
+
+
+def what_follows(view: View) -> str:
+    """What a run does after its steps; empty once they are committed, or if it does not go on."""
+    progress, spec = view.status.progress, view.backfill.spec
+    if view.failed or progress.committed >= progress.steps or view.status.delivering:
+        return ""
+    publishing = [each for each in spec.outputs if each.publish.mode is not PublishMode.NONE]
+    waits = any(output.needs_approval for output in publishing)
+    parts = [
+        "compares the results" if any(output.validate_ for output in spec.outputs) else "",
+        "waits for approval" if waits else "",
+        f"publishes {', '.join(each.name for each in publishing)}"
+        if publishing and not waits
+        else "",
+        "hands its state over" if spec.hand_off is not None else "",
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def overview(view: View, *, scale: bool = False) -> RenderableType:
     """The progress, optionally with the ``scale`` of the sources' bars."""
-    return Group(_title(view), _bars(view, scale), _numbers(view)) if view.planned else _title(view)
+    if not view.planned:
+        return _title(view)
+    return Group(_title(view), _bars(view, scale), *_numbers(view))
 
 
 def _before_the_plan(view: View) -> str:
@@ -160,10 +187,10 @@ def _title(view: View) -> RenderableType:
     grid = Table.grid(expand=True)
     grid.add_column(no_wrap=True)
     grid.add_column(justify="right", no_wrap=True)
-    attempt = f"  attempt {view.attempt.number}" if view.attempt else ""
-    plan = f"  plan {view.status.plan_id}" if view.status.plan_id else ""
+    several = view.attempt is not None and view.attempt.number > 1
+    attempt = f"  attempt {view.attempt.number}" if view.attempt and several else ""
     grid.add_row(
-        Text.assemble((view.name, "bold"), (plan + attempt, "dim")),
+        Text.assemble((view.name, "bold"), (attempt, "dim")),
         Text(seconds(view.elapsed_seconds)),
     )
     return grid
@@ -191,13 +218,23 @@ def _bars(view: View, scale: bool) -> RenderableType:
         if (delivery := output.delivery) is not None:
             bar = ProgressBar(max(delivery.batches, 1), delivery.delivered, finished_style="green")
             grid.add_row(output.name, bar, f"{delivery.in_words} delivered")
-    for source in view.status.sources:
+    slowest_first = sorted(view.status.sources, key=_watermark)
+    for source in slowest_first if scale else slowest_first[:_SOURCES_SHOWN]:
         grid.add_row(
             source.name, _lane(view, source), moment(source.watermark) if source.watermark else ""
         )
+    if not scale and (folded := slowest_first[_SOURCES_SHOWN:]):
+        furthest = folded[-1].watermark
+        ahead = f"{count(len(folded), 'source')} further ahead"
+        grid.add_row("", Text(ahead, style="dim"), moment(furthest) if furthest else "")
     if scale:
         grid.add_row("", _scale(view), Text("UTC", style="dim"))
     return Padding(grid, (0, 0, 0, 2))
+
+
+def _watermark(source: SourceStatus) -> tuple[bool, float]:
+    """Sorts sources by how far they are."""
+    return source.watermark is not None, source.watermark.timestamp() if source.watermark else 0
 
 
 def _scale(view: View) -> RenderableType:
@@ -222,9 +259,9 @@ def _lane(view: View, source: SourceStatus) -> ProgressBar:
     )
 
 
-def _numbers(view: View) -> RenderableType:
+def _numbers(view: View) -> list[RenderableType]:
     progress = view.status.progress
-    parts = [count(progress.rows_read, "row")]
+    parts = [count(progress.rows_read, "row")] if progress.rows_read or progress.committed else []
     if progress.rows_per_second is not None:
         parts.append(f"{progress.rows_per_second:,.0f} rows/s")
     if progress.rows_dropped_late:
@@ -237,4 +274,4 @@ def _numbers(view: View) -> RenderableType:
         parts.append(count(progress.executors, "executor"))
     if progress.eta is not None and progress.committed < progress.steps:
         parts.append(f"done in about {seconds(max((progress.eta - view.now).total_seconds(), 0))}")
-    return Padding(Text("  ·  ".join(parts)), (0, 0, 0, 2))
+    return [Padding(Text("  ·  ".join(parts)), (0, 0, 0, 2))] if parts else []

@@ -22,8 +22,7 @@ from backfill.api.status import (
     execution_in_words,
 )
 from backfill.cli.backfill_view import View, in_order
-from backfill.cli.exit_status import SUCCEEDED
-from backfill.cli.run_end import compared, exit_status
+from backfill.cli.run_end import compared
 from backfill.cli.screen import in_words, overview
 from backfill.cli.text import lasted, moment, seconds
 
@@ -74,6 +73,7 @@ def details(view: View) -> RenderableType:
     """Progress, attempts, outputs and conditions of one Backfill."""
     return Group(
         overview(view, scale=True),
+        *([_rows([("plan", view.status.plan_id)])] if view.status.plan_id else []),
         *_executors(view),
         *_attempts(view.status.attempts),
         *_outputs(view.status.outputs),
@@ -84,10 +84,10 @@ def details(view: View) -> RenderableType:
 
 
 def outcome(view: View) -> str:
-    """The current stage, in one word."""
-    if exit_status(view.backfill) == SUCCEEDED:
-        return "Succeeded"
-    return str(view.stage.reason) if view.stage else "New"
+    """The current stage, in the word that ``kubectl get`` has for it."""
+    ready = find_condition(view.status.conditions, ConditionType.READY)
+    said = ready or view.stage
+    return str(said.reason) if said else "New"
 
 
 def _decisions(status: BackfillStatus) -> list[RenderableType]:

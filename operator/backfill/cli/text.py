@@ -1,11 +1,13 @@
 """Formats numbers, times and lengths of time for people, and prints messages as they are."""
 
+import re
 from datetime import UTC, datetime
 
 from rich.console import Console
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _KIBI = 1024
+_COMMAND = re.compile(r"\bbackfill \w+ \w")
 
 
 def moment(value: datetime) -> str:
@@ -40,8 +42,12 @@ def size(value: float) -> str:
 
 
 def say(console: Console, text: str) -> None:
-    """Prints a message as it is."""
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    """Prints a message as it is. On a terminal, its lines are wrapped between words, except those
+    with a command, which is copied as one line.
+    """
+    for line in text.splitlines() or [""]:
+        wraps = console.is_terminal and _COMMAND.search(line) is None
+        console.print(line, highlight=False, markup=False, soft_wrap=not wraps)
 
 
 def warn(text: str) -> None:

@@ -14,7 +14,7 @@ from backfill.api.quantities import count
 from backfill.api.status import Attempt, BackfillStatus, OutputStatus, Progress, SourceStatus
 from backfill.cli.backfill_view import View
 from backfill.cli.result_json import result_line
-from backfill.cli.screen import Lines, display, render
+from backfill.cli.screen import Lines, display, render, what_follows
 from backfill.cli.status_pages import details, listing
 from backfill.cli.text import lasted, seconds, size
 from backfill.planning.planning_progress import PlanningProgress
@@ -27,10 +27,11 @@ def view(
     committed: int,
     *,
     reason: Reason = Reason.REPLAYING,
-    message: str = "attempt 1 is reading",
+    message: str = "the driver is reading",
     **progress: Any,
 ) -> View:
-    conditions = set_condition((), ConditionType.RUNNING, "True", reason, message, NOW, 1)
+    since = NOW - timedelta(seconds=20)
+    conditions = set_condition((), ConditionType.RUNNING, "True", reason, message, since, 1)
     marks = {
         "clicks": START + timedelta(hours=committed),
         "views": START + timedelta(hours=committed + 2),
@@ -74,14 +75,63 @@ def test_the_screen_of_a_run() -> None:
         eta=NOW + timedelta(seconds=95),
     )
     assert shown(render(running)) == [
-        "january  plan 3fa2  attempt 1                                         1 min 15 s",
+        f"january{'1 min 15 s':>73}",
         "  steps   ━━━━━━━━━━━━━━━━━━━━━━━━╸                          12 of 24  50 %",
         "  clicks  ━━━━━━━━━━━━━━━━━━━━━━━━╸                          2024-01-01 12:00",
         "  views   ━━━━━━━━━━━━━━━━━━━━━━━━━━━━╸                      2024-01-01 14:00",
         "  12,345,678 rows  ·  310,000 rows/s  ·  3 dropped as late  ·  1 executor  ·",
         "  done in about 1 min 35 s",
-        "  Replaying: attempt 1 is reading",
+        "  Replaying, 20 s: the driver is reading",
     ]
+
+
+def test_the_slowest_sources_are_shown_first_and_the_others_folded() -> None:
+    before = view(12)
+    sources = [
+        SourceStatus(name=f"s{hour}", watermark=START + timedelta(hours=hour))
+        for hour in (9, 3, 8, 1, 7, 5)
+    ]
+    sources.append(SourceStatus(name="silent"))
+    status = before.status.model_copy(update={"sources": tuple(sources)})
+    found = View(_backfill(status), NOW)
+    names = [line.split()[0] for line in shown(render(found))[2:6]]
+    assert names == ["silent", "s1", "s3", "s5"]
+    assert shown(render(found))[6].split() == [
+        *["3", "sources", "further", "ahead", "2024-01-01", "09:00"]
+    ]
+    whole = "\n".join(shown(details(found)))
+    assert all(source.name in whole for source in sources), "a page shows them all"
+
+
+def test_attempts_have_numbers_once_there_are_several_and_plans_on_the_page() -> None:
+    first = view(12)
+    second = first.status.attempts[0].model_copy(update={"number": 2})
+    status = first.status.model_copy(update={"attempts": (*first.status.attempts, second)})
+    again = View(_backfill(status), NOW)
+    assert "attempt" not in shown(render(first))[0]
+    assert shown(render(again))[0].startswith("january  attempt 2 ")
+    assert "3fa2" not in "\n".join(shown(render(first)))
+    assert "  plan  3fa2" in shown(details(first))
+
+
+def test_what_follows_the_steps_is_said_until_they_are_done() -> None:
+    output = {"name": "counts", "table": "lake.raw.counts", "timestampColumn": "at"}
+
+    def said(committed: int, **publish: str) -> str:
+        found = view(committed)
+        spec = _backfill(found.status).spec.to_manifest() | {
+            "outputs": [output | {"publish": publish}]
+        }
+        known = Backfill.model_validate(
+            {"metadata": {"name": "january"}, "spec": spec, "status": found.status}
+        )
+        return what_follows(View(known, NOW))
+
+    assert said(5, mode="Replace") == "waits for approval"
+    assert said(5, mode="Append") == "publishes counts"
+    assert said(5, mode="Replace", approval="Automatic") == "publishes counts"
+    assert said(5, mode="None") == ""
+    assert said(24, mode="Append") == ""
 
 
 def test_the_screen_tells_what_was_still_open_in_the_end() -> None:
@@ -110,7 +160,9 @@ def test_the_screen_fits_a_narrow_terminal() -> None:
         reason=Reason.BACKING_OFF,
         message="attempt 1 failed: its driver exited with status 17 before the end",
     )
-    assert max(len(line) for line in shown(render(long), width=50)) <= 50
+    lines = shown(render(long), width=50)
+    assert max(map(len, lines)) <= 50
+    assert "its driver exited with status 17 before the end" in " ".join(map(str.strip, lines))
 
 
 def test_the_screen_while_planning() -> None:
@@ -134,7 +186,7 @@ def test_lines_tell_what_happened_and_progress_now_and_then() -> None:
     )
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().splitlines() == [
-        "january: Replaying: attempt 1 is reading",
+        "january: Replaying: the driver is reading",
         "january: BackingOff: attempt 1 failed: killed by signal 9",
     ], "progress comes at most every few seconds"
 
@@ -162,7 +214,7 @@ def test_a_removal_is_told_whatever_went_before() -> None:
         before.status.conditions, ConditionType.SUCCEEDED, "Unknown", Reason.REMOVING, "", NOW, 1
     )
     after = View(_backfill(before.status.model_copy(update={"conditions": conditions})), NOW)
-    assert shown(render(after))[-1] == "  Removing"
+    assert "  Removing, 0 s" in shown(render(after))
 
 
 def test_the_list_of_backfills() -> None:

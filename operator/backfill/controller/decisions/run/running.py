@@ -161,7 +161,9 @@ def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
             _RUNNING,
             "Unknown",
             Reason.STARTING,
-            f"{driver_of(attempt.number)} is starting: {report.message}",
+            report.message
+            if attempt.number == 1
+            else f"attempt {attempt.number}: {report.message}",
         )
     elif (running := draft.find(_RUNNING)) is not None and running.reason in _BEFORE_READING:
         draft.condition(
