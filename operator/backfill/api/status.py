@@ -256,9 +256,11 @@ class OutputStatus(Model):
     """Where the output's query selects, joins or groups rows by the current time, which may drop
     rows of history; empty if it does not.
     """
-    doubtful_times: DriverWarning = ""
-    """Times in the records that the output's query decodes whose text or number may differ from
-    that in production's records, and the setting that decides it; empty if there are none.
+    warnings: DriverWarning = ""
+    """What may be wrong in the result without being noticed, and the setting that decides it: times
+    in the records that the output's query decodes whose text or number may differ from that in
+    production's records, or a watermark delay shorter than the disorder in which rows are read.
+    Empty if nothing is known.
     """
     execution: HowRun | None = None
     """How the output's query runs: ``Streaming`` or ``Batch``. Unset until the driver has reported

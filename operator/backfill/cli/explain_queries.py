@@ -40,7 +40,7 @@ def warnings(backfill: Backfill, query: ExplainedQuery) -> list[str]:
     found = too_short(*_reach(query), backfill.spec.window)
     found += [NOT_COMPARED] if query.compared is False else []
     found += [FIRST_OF_MANY] if query.drops_within_watermark else []
-    return [*found, *query.doubtful_times]
+    return [*found, *query.warnings]
 
 
 def _kept(backfill: Backfill, query: ExplainedQuery) -> str:

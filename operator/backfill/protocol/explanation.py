@@ -49,10 +49,8 @@ class ExplainedQuery(Model):
     """Whether batch jobs drop its duplicates within the watermark, which differs from a stream if
     keys recur for longer than the delay.
     """
-    doubtful_times: tuple[Message, ...] = ()
-    """Warnings of times in the records that it decodes whose text or number may differ from that in
-    production's records.
-    """
+    warnings: tuple[Message, ...] = ()
+    """What may be wrong in its result without being noticed."""
     reads: dict[str, tuple[str, ...]]
     """By source, the columns that it reads."""
 

@@ -102,10 +102,8 @@ class QueryProgress(Model):
     """Why the number of open results is unknown."""
     by_clock: Annotated[str, Field(max_length=128)] = ""
     """Where the query selects, joins or groups rows by the current time; empty if it does not."""
-    doubtful_times: DriverWarning = ""
-    """Times in the records that the query decodes whose text or number may differ from that in
-    production's records; empty if there are none.
-    """
+    warnings: DriverWarning = ""
+    """What may be wrong in the query's result without being noticed; empty if nothing is known."""
     execution: HowRun | None = None
     """How the query runs: ``Streaming`` or ``Batch``."""
     execution_reason: ExecutionReason = ""
@@ -134,7 +132,7 @@ def of_output(queries: Iterable[QueryProgress], output: str) -> QueryProgress | 
     drains = [query.needed_drain_seconds for query in found if query.open_at_end != 0]
     said = {
         field: next(filter(None, (getattr(query, field) for query in found)), None)
-        for field in ("by_clock", "doubtful_times", "open_unknown", "output_mode")
+        for field in ("by_clock", "open_unknown", "output_mode", "warnings")
     }
     return found[0].model_copy(
         update={

@@ -73,7 +73,7 @@ class ExplainingWriter(SwitchedWriter):
                 look_ahead_seconds=known.look_ahead_seconds,
                 compared=compared,
                 drops_within_watermark=found is not None and drops_within_watermark(self._df),
-                doubtful_times=tuple(self._doubtful_times),
+                warnings=tuple(self._warnings() if found is None else self._doubtful_times),
                 reads={source: tuple(sorted(columns)) for source, columns in sorted(used.items())},
             )
         )
@@ -88,7 +88,7 @@ class ExplainingWriter(SwitchedWriter):
                 output="",
                 execution="Streaming",
                 execution_reason=query.traits.reason,
-                doubtful_times=tuple(self._doubtful_times),
+                warnings=tuple(self._warnings()),
                 reads={
                     source: tuple(sorted(found)) for source, found in sorted(query.used.items())
                 },
@@ -107,7 +107,7 @@ class ExplainingWriter(SwitchedWriter):
                 execution_reason=known.reason,
                 look_back_seconds=known.look_back_seconds,
                 look_ahead_seconds=known.look_ahead_seconds,
-                doubtful_times=tuple(self._doubtful_times),
+                warnings=tuple(self._warnings()),
                 reads={source: tuple(sorted(used)) for source, used in sorted(query.used.items())},
             )
         )

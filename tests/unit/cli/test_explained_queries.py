@@ -30,5 +30,5 @@ def test_it_is_said_if_recurring_rows_differ_from_a_stream() -> None:
 
 
 def test_times_whose_text_may_differ_from_productions_are_said() -> None:
-    found = warnings(backfill(), HOURLY.model_copy(update={"doubtful_times": ("of orders, …",)}))
+    found = warnings(backfill(), HOURLY.model_copy(update={"warnings": ("of orders, …",)}))
     assert found == ["of orders, …"]

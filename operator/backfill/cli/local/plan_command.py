@@ -107,7 +107,7 @@ def _document(
     if queries is None:
         return json.dumps(figures)
     listed = [
-        query.model_dump(mode="json", by_alias=True, exclude={"doubtful_times"})
+        query.model_dump(mode="json", by_alias=True, exclude={"warnings"})
         | {"warnings": warnings(backfill, query)}
         for query in queries
     ]

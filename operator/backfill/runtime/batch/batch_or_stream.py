@@ -6,11 +6,13 @@ attempts continue as the first one began.
 import logging
 import re
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from pyspark.sql import DataFrame
 
 from backfill.api.errors import Problem, UnsupportedProgram, first_line
 from backfill.api.output import Output
+from backfill.api.quantities import format_duration
 from backfill.api.spec import Execution, OrderingPolicy
 from backfill.api.status import ChangingMode
 from backfill.outputs.staging import Holds
@@ -22,7 +24,11 @@ from backfill.runtime.batch.spark_compatibility import unusable
 from backfill.runtime.batch.time_reach import Bounded, Unbounded
 from backfill.runtime.catalyst import analyzed, kind_of, nodes_of
 from backfill.runtime.queries.clock_dependence import comparison_with_clock
-from backfill.runtime.queries.logical_plan import closing_delay_us, divides_into_ranges
+from backfill.runtime.queries.logical_plan import (
+    closing_delay_us,
+    divides_into_ranges,
+    late_after_us,
+)
 from backfill.runtime.queries.tracker import Traits
 from backfill.runtime.spark_versions import COUNTS_SAMPLES
 
@@ -127,6 +133,22 @@ def stream_traits(frame: DataFrame, choice: Choice) -> Traits:
         look_back_seconds=whole_seconds(each.back_us for each in sources),
         look_ahead_seconds=whole_seconds((*ahead, of_time.ahead_us + closing_delay_us(frame))),
     )
+
+
+def order_warnings(frame: DataFrame, header: PlanHeader) -> list[str]:
+    """That a stream may drop rows as late which production kept, as its plan reads rows further out
+    of order than its watermark waits. Batch jobs read enough to drop only what production did.
+    """
+    delay_us, disorder_us = late_after_us(frame), header.proof.greatest_disorder_us
+    if delay_us is None or delay_us >= disorder_us:
+        return []
+    waits = format_duration(timedelta(microseconds=delay_us))
+    apart = format_duration(timedelta(seconds=-(-disorder_us // 1_000_000)))
+    return [
+        f"the watermark delay of {waits} is shorter than the {apart} by which the plan reads rows"
+        " out of order, so rows that production kept may be dropped as late: set"
+        f" spec.ordering.allowedLateness to less than {waits}, or spec.ordering.policy to Exact"
+    ]
 
 
 def changes_rows(frame: DataFrame) -> bool:

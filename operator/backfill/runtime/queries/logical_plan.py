@@ -218,6 +218,29 @@ def watermark_delay_us(frame: DataFrame) -> int:
     return max((1_000 * int(node.getDelayMs(node.delay())) for node in watermarks), default=0)
 
 
+def late_after_us(frame: DataFrame) -> int | None:
+    """The shortest delay of the frame's watermarks, in microseconds, after which an operator
+    with state may drop rows as late; None if none does.
+    """
+    nodes = [node for node in nodes_of(analyzed(frame)) if node.isStreaming()]
+    delays = [
+        1_000 * int(node.getDelayMs(node.delay()))
+        for node in nodes
+        if kind_of(node) == "EventTimeWatermark"
+    ]
+    return min(delays) if delays and any(map(_keeps_rows, nodes)) else None
+
+
+def _keeps_rows(node: JavaObject) -> bool:
+    kind = kind_of(node)
+    return (
+        kind in {"Aggregate", "Distinct"}
+        or kind.startswith("Deduplicate")
+        or "WithState" in kind
+        or (kind == "Join" and all(side.isStreaming() for side in children_of(node)))
+    )
+
+
 def closing_delay_us(frame: DataFrame) -> int:
     """How long after the end of a time window events must happen for the frame's aggregations to
     close it, in microseconds: the watermarks' delay, and how long joins before an aggregation keep

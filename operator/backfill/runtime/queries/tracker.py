@@ -89,8 +89,8 @@ class _Query:
     late_rows: int
     arrived_late: int
     traits: Traits
-    doubtful_times: dict[str, None] = field(default_factory=dict)
-    """Warnings of times in its records, each once."""
+    warnings: dict[str, None] = field(default_factory=dict)
+    """What may be wrong in its result, each once."""
     outputs: tuple[str, ...] = ()
     open_results: OpenResults = OpenResults()
 
@@ -116,7 +116,7 @@ class _Query:
             needed_drain_seconds=found.needed_drain_seconds,
             open_unknown=found.unknown,
             by_clock=self.traits.by_clock,
-            doubtful_times=printable("; ".join(self.doubtful_times))[:MOST_WARNING_CHARACTERS],
+            warnings=printable("; ".join(self.warnings))[:MOST_WARNING_CHARACTERS],
             execution=self.traits.execution,
             execution_reason=printable(self.traits.reason)[:MOST_REASON_CHARACTERS],
             output_mode=self.traits.output_mode,
@@ -325,11 +325,11 @@ class Tracker:
             found = self._queries[query]
             found.traits = replace(found.traits, look_ahead_seconds=seconds)
 
-    def warn(self, query: str, doubtful_times: Iterable[str]) -> None:
-        """Reports times that may differ from those in production's records."""
+    def warn(self, query: str, warnings: Iterable[str]) -> None:
+        """Reports what may be wrong in the query's result without being noticed."""
         with self._lock:
-            known = self._queries[query].doubtful_times
-            new = [each for each in doubtful_times if each not in known]
+            known = self._queries[query].warnings
+            new = [each for each in warnings if each not in known]
             known.update(dict.fromkeys(new))
         for each in new:
             _log.warning("the query %s: %s", query, each)

@@ -22,6 +22,7 @@ from backfill.planning.workspace import Workspace
 from backfill.runtime.batch.batch_or_stream import (
     Choice,
     choose,
+    order_warnings,
     stream_traits,
     streamed,
 )
@@ -457,7 +458,7 @@ class SwitchedWriter(ReplacedWriter):
             query.traits,
             function.outputs,
         )
-        run.tracker.warn(name, self._doubtful_times)
+        run.tracker.warn(name, self._warnings())
         started = self._started_stream(writer, gate, name, None, checkpoint)
         changes = query.output_mode.lower() != "append"
         run.started(replace(started, finish=function.finish, changes=changes))
@@ -487,12 +488,16 @@ class SwitchedWriter(ReplacedWriter):
             dict.fromkeys(sorted(query.sources), query.committed),
             stream_traits(self._df, choice),
         )
-        run.tracker.warn(target.query, self._doubtful_times)
+        run.tracker.warn(target.query, self._warnings())
         started = self._started_stream(
             writer, gate, target.query, target.output.name, query.checkpoint
         )
         run.started(replace(started, changes=mode.lower() != "append"))
         return started.view
+
+    def _warnings(self) -> list[str]:
+        """What may be wrong in the result of a stream."""
+        return [*self._doubtful_times, *order_warnings(self._df, self._run.tracker.header)]
 
     def _check_hand_off(self, name: str, output: str | None, sources: Set[str]) -> None:
         run = self._run

@@ -183,7 +183,7 @@ def test_times_whose_text_may_differ_from_productions_are_said_once_while_the_ru
         QueryProgress(
             name=each.name,
             output=each.name,
-            doubtful_times="of clicks, the application uses the text of times",
+            warnings="of clicks, the application uses the text of times",
             sources=(SourceProgress(name="clicks"),),
         )
         for each in (counts, totals)

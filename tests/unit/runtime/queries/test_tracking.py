@@ -81,7 +81,7 @@ def test_a_warning_of_times_is_reported_once_for_each_output(header: PlanHeader)
     tracker.add_function("q", {"impressions": 0}, Traits(), ("one", "two"))
     for _ in range(2):
         tracker.warn("q", ["of clicks, times are whole seconds"])
-    found = [each.doubtful_times for each in tracker.queries]
+    found = [each.warnings for each in tracker.queries]
     assert found == ["of clicks, times are whole seconds"] * 2
 
 

@@ -132,7 +132,7 @@ def _with_traits(output: OutputStatus, query: QueryProgress | None) -> OutputSta
         return output
     fields = (
         "by_clock",
-        "doubtful_times",
+        "warnings",
         "execution",
         "execution_reason",
         "output_mode",

@@ -125,9 +125,7 @@ def _remarks(observed: Observed, draft: Draft) -> Iterator[str]:
         if output.by_clock:
             yield f"{output.name}: {by_clock(output)}"
     # once for outputs that are made of the same records
-    yield from dict.fromkeys(
-        output.doubtful_times for output in draft.status.outputs if output.doubtful_times
-    )
+    yield from dict.fromkeys(output.warnings for output in draft.status.outputs if output.warnings)
     status = draft.status
     yield from filter(
         None, (retention_warning(status), repeats_warning(status), history_remark(status))
