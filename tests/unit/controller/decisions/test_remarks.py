@@ -2,10 +2,12 @@
 where rows are replaced.
 """
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from backfill.api.quantities import format_duration
 from backfill.controller.decisions.plan.plan_warnings import remarks
 from backfill.planning.plan import PlanHeader
 from situations import HEADER, backfill
@@ -146,3 +148,24 @@ def test_an_application_that_reads_the_rows_that_are_replaced_is_warned_about() 
         assert told(header=whole, outputs=appended, staticTables=static) == []
     before = [{"table": table, "asOf": "2024-01-01T00:00:00Z"}]
     assert told(header=whole, outputs=REPLACED, staticTables=before) == []
+
+
+def test_steps_whose_overhead_takes_longer_than_their_rows_are_advised_against() -> None:
+    def plan(steps: int, rows: int) -> PlanHeader:
+        source = HEADER.sources[0].model_copy(update={"rows": steps * rows})
+        times = tuple(range(steps))
+        return HEADER.model_copy(
+            update={"sources": (source,), "step_starts_us": times, "step_ends_us": times}
+        )
+
+    inputs = HEADER.inputs
+    length = format_duration(timedelta(microseconds=inputs.read_end_us - inputs.read_start_us))
+    (said,) = told(header=plan(1_000, 40))
+    assert said.startswith(
+        "steps have only 40 rows on average, and a query that runs as a stream takes about 5"
+        " minutes for the overhead of its 1,000 steps: spec.maxMisalignment: "
+    )
+    assert f"spec.maxMisalignment: {length} makes" in said, "no more than what is read"
+    assert told(header=plan(1_000, 2_000)) == []
+    assert told(header=plan(100, 40)) == [], "half a minute"
+    assert told(header=plan(1_000, 40), execution="Batch") == []

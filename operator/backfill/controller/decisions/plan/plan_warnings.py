@@ -3,13 +3,19 @@ by gaps in history, or because the application reads the rows that are replaced.
 """
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 from backfill.api.output import PublishMode
 from backfill.api.pods import PodOverrides, PodResources
-from backfill.api.quantities import format_duration, format_time, from_us
+from backfill.api.quantities import count, format_duration, format_time, from_us
 from backfill.api.spec import BackfillSpec, OrderingPolicy
 from backfill.planning.plan import PlanHeader, SourceTotals
+from backfill.planning.plan_summary import STEP_OVERHEAD_SECONDS
 
+_FEW_ROWS = 2_000
+"""Rows of a step that a stream reads in less time than a step takes anyway."""
+_LONG_OVERHEAD_SECONDS = 180
+_HOUR_US = 3_600_000_000
 _GAP = 10
 """A gap of at least this fraction of the window (one in so many) is worth a warning,
 if the window is replaced.
@@ -36,6 +42,26 @@ def remarks(spec: BackfillSpec, header: PlanHeader, *, one_process: bool) -> Ite
         for source in header.sources:
             yield from _gap(source, header)
     yield from _own_results(spec)
+    if spec.execution != "Batch":
+        yield from _small_steps(header)
+
+
+def _small_steps(header: PlanHeader) -> Iterator[str]:
+    """That a stream takes longer for its many steps than for their rows, and what to set."""
+    overhead = header.steps * STEP_OVERHEAD_SECONDS
+    if overhead < _LONG_OVERHEAD_SECONDS or header.rows >= header.steps * _FEW_ROWS:
+        return
+    average = -(-header.rows // header.steps)
+    times = -(-_FEW_ROWS // max(average, 1))
+    hours = -(-header.inputs.max_misalignment_us * times // _HOUR_US)
+    length = header.inputs.read_end_us - header.inputs.read_start_us
+    wanted = format_duration(timedelta(hours=min(hours, -(-length // _HOUR_US))))
+    yield (
+        f"steps have only {count(average, 'row')} on average, and a query that runs as a stream"
+        f" takes about {overhead / 60:.0f} minutes for the overhead of its"
+        f" {count(header.steps, 'step')}: spec.maxMisalignment: {wanted} makes fewer of them, if"
+        " the application's state may be larger"
+    )
 
 
 def _idle_anywhere(spec: BackfillSpec) -> Iterator[str]:
