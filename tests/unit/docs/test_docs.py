@@ -23,8 +23,6 @@ def test_every_command_on_a_cluster_is_one(document: Path) -> None:
     assert set(_COMMAND.findall(document.read_text())) <= set(known)
 
 
-def test_the_quick_start_on_a_cluster_shows_all_of_them() -> None:
-    shown = set(_COMMAND.findall((ROOT / "docs" / "quick-start-cluster.md").read_text())) | {
-        "resume"
-    }
+def test_the_tutorial_on_a_cluster_shows_all_of_them() -> None:
+    shown = set(_COMMAND.findall((ROOT / "docs" / "tutorial-cluster.md").read_text())) | {"resume"}
     assert shown >= set(get_command(application(CLUSTER)).commands) - {"version"}  # type: ignore[attr-defined]

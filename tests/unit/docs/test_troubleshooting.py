@@ -1,4 +1,4 @@
-"""The troubleshooting guide and the quick start on a cluster quote what the program says."""
+"""The troubleshooting guide and the tutorial on a cluster quote what the program says."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ from backfill.api.conditions import Reason
 from repository import ROOT
 
 GUIDE = (ROOT / "docs" / "troubleshooting.md").read_text()
-QUICK_START = (ROOT / "docs" / "quick-start-cluster.md").read_text()
+TUTORIAL = (ROOT / "docs" / "tutorial-cluster.md").read_text()
 REASONS = {reason.value for reason in Reason}
 
 
@@ -57,7 +57,7 @@ def test_there_are_quotations() -> None:
         r"→ (.+)",
     ],
 )
-def test_the_program_says_what_the_quick_start_shows(quoted: str, said: str) -> None:
-    [screen] = re.findall(r"```\n([^`]*→[^`]*)```", QUICK_START)
+def test_the_program_says_what_the_tutorial_shows(quoted: str, said: str) -> None:
+    [screen] = re.findall(r"```\n([^`]*→[^`]*)```", TUTORIAL)
     shown = re.search(quoted, " ".join(screen.split()))
     assert shown is not None and shown[1] in said
