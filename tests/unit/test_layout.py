@@ -94,7 +94,7 @@ def test_images_can_be_made_for_each_spark_that_is_supported() -> None:
         r"<name>spark</name><value>(\S+)</value>", (_IMAGES / "pom.xml").read_text()
     )
     assert lines == set(profiles)
-    limits = (ROOT / "docs" / "limits.md").read_text()
+    limits = (ROOT / "docs" / "will-my-program-work.md").read_text()
     assert lines == set(re.findall(r"^\| (\d\.\d) \|", limits, flags=re.MULTILINE))
 
 
