@@ -1,4 +1,4 @@
-"""Measures everything in docs/benchmarks.md, side by side, and prints it as a table: ``make
+"""Measures everything in docs/choosing-numbers.md, side by side, and prints it as a table: ``make
 bench``.
 
 Data and results are kept in ``.bench/``. Every comparison runs its two sides in turn, so that a
