@@ -61,7 +61,7 @@ test-apiserver: install ## Run the tests on a real API server (KUBEBUILDER_ASSET
 test-chart: install ## Check the Helm chart: lint, what it renders, and what an API server says of that (builds helm with Go where it is missing)
 	@HELM=$$(sh scripts/helm.sh) || [ -z "$$CI" ] && export HELM && $(PYTEST) -n 2 tests/chart tests/apiserver/test_chart.py
 
-e2e: install ## Run the tests on a real cluster: that of KUBECONFIG where it is a disposable one, else one made with kind (docs/images.md)
+e2e: install ## Run the tests on a real cluster: that of KUBECONFIG where it is a disposable one, else one made with kind (tests/README.md)
 	@$(PY) scripts/with_cluster.py $(PYTEST) -n 2 tests/cluster
 
 lint: install ## Check style, types and the direction of imports

@@ -3,7 +3,7 @@ operator and all images.
 
 That is the cluster of ``KUBECONFIG`` where it is clearly one to be thrown away; it is taken as it
 is. Else one is made with kind, and deleted when the command has ended. Its exit status is the
-command's. What can be chosen is in docs/images.md.
+command's. What can be chosen is in tests/README.md.
 """
 
 import json

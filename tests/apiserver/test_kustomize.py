@@ -126,7 +126,7 @@ def test_kubectl_makes_the_same_of_it() -> None:
 def test_the_overlay_of_the_documentation_chooses_the_operators_options(tmp_path: Path) -> None:
     if shutil.which("kubectl") is None:
         missing.skip("there is no kubectl")
-    page = (ROOT / "docs" / "gitops.md").read_text()
+    page = (ROOT / "docs" / "operating.md").read_text()
     overlay = next(
         block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "patches:" in block
     )

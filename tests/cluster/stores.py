@@ -134,7 +134,7 @@ class Stores:
         containers = status.get("containerStatuses", [])
         waiting = [each["state"].get("waiting", {}).get("reason", "") for each in containers]
         assert "ErrImageNeverPull" not in waiting, (
-            f"the nodes have no image {STORES}: make it as docs/images.md says"
+            f"the nodes have no image {STORES}: make it as tests/README.md says"
         )
         return bool(containers) and all(each["ready"] for each in containers)
 
