@@ -16,7 +16,7 @@ from backfill.controller.jobs.any_job import JobUsage
 from backfill.controller.manager.metrics import Metrics, state_of
 from helm_chart import CHART, MONITORED, one, rendered
 
-RUNBOOKS = CHART.parents[1] / "docs" / "runbooks.md"
+RUNBOOKS = CHART.parents[1] / "docs" / "troubleshooting.md"
 OF_A_TARGET = {"pod"}
 """Labels that Prometheus adds."""
 OF_BACKFILLS = {"namespace", "name"}
@@ -107,10 +107,10 @@ def test_backfills_are_counted_in_the_states_that_alerts_ask_for(state: str) -> 
 
 
 def test_every_alert_links_to_a_runbook_that_is_there() -> None:
-    headings = re.findall(r"^## (\w+)$", RUNBOOKS.read_text(), re.MULTILINE)
+    headings = re.findall(r"^### (Backfill\w+)$", RUNBOOKS.read_text(), re.MULTILINE)
     for alert in alerts():
         address, _, anchor = alert["annotations"]["runbook_url"].partition("#")
-        assert address == "https://backfill.dev/docs/runbooks"
+        assert address == "https://backfill.dev/docs/troubleshooting"
         assert anchor == alert["alert"].lower()
     assert headings == [alert["alert"] for alert in alerts()]
 

@@ -1,4 +1,4 @@
-"""The page about failures says for how long the operator waits, and it waits for so long."""
+"""The troubleshooting guide says for how long the operator waits, and it waits for so long."""
 
 import re
 from datetime import timedelta
@@ -19,10 +19,9 @@ from backfill.iceberg import open_tables
 from backfill.outputs import table_commits
 from repository import ROOT
 
-PAGE = (ROOT / "docs" / "failure-modes.md").read_text()
-ROWS = re.findall(
-    r"^\| ([^|]+) \| ([^|]+) \|", PAGE.partition("## How long the operator waits")[2], re.MULTILINE
-)
+PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
+SECTION = PAGE.partition("## How long the operator waits")[2].partition("\n## ")[0]
+ROWS = re.findall(r"^\| ([^|]+) \| ([^|]+) \|", SECTION, re.MULTILINE)
 UNITS = {"s": "seconds", "second": "seconds", "minute": "minutes", "hour": "hours", "day": "days"}
 WAITS = {
     "a Spark operator that picks up the child": [pending.UNTAKEN_LIMIT, pending.UNTAKEN_NOTICE],
