@@ -15,7 +15,7 @@ TARGET = Path(__file__).parents[1] / "docs" / "reference" / "backfill.md"
 HEADER = f"""# Backfill
 
 Every field of the resource `Backfill` (`backfill.dev/v1alpha1`): first its spec, then its status.
-For a worked example, see the [quick start](../quick-start.md). `kubectl explain backfill.spec`
+For a worked example, see the [tutorial](../tutorial.md). `kubectl explain backfill.spec`
 shows the same text.
 
 Write durations as `30s`, `15m`, `2h`, `1d` or `1h30m`, times in RFC 3339
