@@ -17,8 +17,9 @@ CORE := tests/spark/test_batch_against_streaming.py tests/spark/test_source.py t
 	tests/end_to_end/test_delivered_values.py tests/unit/runtime/test_spark_members.py
 CLASSES := $(VENV)/spark-classes.jsa
 LOCAL_FILES := $(VENV)/local-files.jar
+SITE := .venv-site
 
-.PHONY: help install demo test types test-all simulate test-hostile test-apiserver test-chart e2e lint lint-workflows format generate verify bench clean
+.PHONY: help install demo test types test-all simulate test-hostile test-apiserver test-chart e2e lint lint-workflows format generate verify site bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -89,8 +90,17 @@ verify: install ## Fail if anything that is generated is not current
 	@$(PY) scripts/program_reference.py --check
 	@$(PY) scripts/chart.py --check
 
+site: $(SITE)/installed ## Build the documentation as a site with a search, in .site/html; fails if a link is broken
+	@$(SITE)/bin/python scripts/documentation_site.py
+	@echo "To read it: $(SITE)/bin/python -m http.server --directory .site/html"
+
+$(SITE)/installed: scripts/site-requirements.txt
+	@$(or $(PYTHON),python3) -m venv --clear $(SITE)
+	@$(SITE)/bin/python -m pip install -q --disable-pip-version-check --no-deps -r $<
+	@touch $@
+
 bench: install ## Measure against what one would otherwise run (half an hour; results in .bench/)
 	@$(PY) tests/benchmarks/run.py
 
 clean: ## Remove what the targets above made
-	rm -rf .venv .venv-* .demo .bench
+	rm -rf .venv .venv-* .demo .bench .site
