@@ -46,3 +46,11 @@ def test_every_page_is_reached_from_the_readme() -> None:
             target for target, _ in links(page) if target.suffix == ".md" and target not in reached
         ]
     assert [page.name for page in PAGES if page not in reached] == []
+
+
+def test_the_files_of_the_architecture_are_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = re.findall(r"`([a-z_]+/[\w/.]*)`", text)
+    assert len(named) > 50
+    places = (ROOT, ROOT / "operator" / "backfill")
+    assert [each for each in named if not any((place / each).exists() for place in places)] == []
