@@ -46,7 +46,8 @@ class Origin(Model):
 
 class Resolved(Model):
     """Fields of the spec that were found by running the application's main program and looking up
-    its tables. They take effect where the spec does not set them, and are not looked for again.
+    its tables. They take effect where the spec does not set them, and are looked for again only if
+    the Backfill is retried before it has a plan.
     """
 
     found_for: Annotated[str, Field(max_length=64)]

@@ -13,7 +13,7 @@ from backfill.controller.decisions.actions import Decision, Next
 from backfill.controller.decisions.deleting import remove
 from backfill.controller.decisions.human_decisions import request_to_undo
 from backfill.controller.decisions.observed import Observed
-from backfill.controller.decisions.plan.planning import plan
+from backfill.controller.decisions.plan.planning import plan, search_again
 from backfill.controller.decisions.readiness import summarise
 from backfill.controller.decisions.result.finished import rest
 from backfill.controller.decisions.result.publishing import publish
@@ -99,7 +99,8 @@ def _phase(observed: Observed) -> _Phase:
         # and shows what would be read
         return stop
     if status.plan_id is None:
-        return plan
+        begins_anew = status.finished_at is not None
+        return search_again if begins_anew and status.resolved is not None else plan
     if not status.attempts or status.attempts[-1].outcome != "Succeeded":
         return run
     if to_compare(observed.backfill) or status.delivering:

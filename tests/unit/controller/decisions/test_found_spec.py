@@ -115,3 +115,18 @@ def test_what_cannot_complete_the_spec_is_refused_and_not_looked_for_again() -> 
         outcome = find_condition(refused.status.conditions, ConditionType.SUCCEEDED)
         assert outcome is not None and words in outcome.message
         assert refused.status.resolved is None and refused.next.at_rest
+
+
+def test_a_corrected_program_is_searched_again_where_nothing_was_planned() -> None:
+    """What was found of the one before would be refused, or missed, for ever."""
+    planning = short(BackfillStatus(resolved=found(short())))
+    (action,) = decide(seen(planning)).next.actions
+    assert isinstance(action, StartJob)
+    wrong = BadInput(Problem("spec.outputs[0].table", "does not exist"))
+    failed = decide(seen(planning, job=job_state(action.job, "Failed", error=wrong))).status
+    assert finished(short(failed))
+    again = short(failed, retryNonce="1", generation=2)
+    forgotten = decide(seen(again))
+    assert (forgotten.status.resolved, forgotten.next.requeue_seconds) == (None, 0)
+    (action,) = decide(seen(short(forgotten.status, retryNonce="1", generation=2))).next.actions
+    assert isinstance(action, StartJob) and isinstance(action.job, ResolveJob)

@@ -116,6 +116,14 @@ def _resolve(observed: Observed, draft: Draft) -> Next:
     return Next(actions=(CancelJob(),), at_rest=True)
 
 
+def search_again(_observed: Observed, draft: Draft) -> Next:
+    """Forgets what was found for a Backfill that failed without a plan: the program, or a table,
+    may have been corrected.
+    """
+    draft.set(resolved=None)
+    return Next(requeue_seconds=0)
+
+
 def _wrongly_found(spec: BackfillSpec, found: Resolved) -> str:
     """Why what a process that ran the application returned cannot complete the spec; "" if it can.
     It would be looked for again without end.
