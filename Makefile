@@ -19,7 +19,7 @@ CLASSES := $(VENV)/spark-classes.jsa
 LOCAL_FILES := $(VENV)/local-files.jar
 SITE := .venv-site
 
-.PHONY: help install demo test types test-all simulate test-hostile test-apiserver test-chart e2e lint lint-workflows format generate verify site bench clean
+.PHONY: help install demo test types test-all simulate test-hostile test-apiserver test-chart e2e lint lint-workflows format generate verify site bench clean release-dry-run
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -99,8 +99,11 @@ $(SITE)/installed: scripts/site-requirements.txt
 	@$(SITE)/bin/python -m pip install -q --disable-pip-version-check --no-deps -r $<
 	@touch $@
 
+release-dry-run: ## Make what a release publishes, without images and signatures, in .release/dist, and try each part (two minutes)
+	@sh scripts/release-dry-run.sh .release
+
 bench: install ## Measure against what one would otherwise run (half an hour; results in .bench/)
 	@$(PY) tests/benchmarks/run.py
 
 clean: ## Remove what the targets above made
-	rm -rf .venv .venv-* .demo .bench .site
+	rm -rf .venv .venv-* .demo .bench .release .site
