@@ -857,7 +857,7 @@ last.writeStream.queryName("copies").outputMode("update").start()
     "a program that is not Python": ("rows = = kafka", "SyntaxError: invalid syntax (application_"),
     "no query at all": (
         "SparkSession.builder.getOrCreate()",
-        "no query of the application writes the output copies",
+        "the program has started no streaming query that a backfill runs",
     ),
 }
 
@@ -901,6 +901,10 @@ FAILED = {
         ),
         "ValueError: invalid literal",
     ),
+    "an exit status": ("sys.exit(7)", "ended with status 7"),
+}
+
+FAILED_ON_THEIR_ROWS = {
     "a function of foreachBatch that fails": (
         _EACH.format('batch.writeTo("copies").append()\n    [][number]'),
         "IndexError: list index out of range",
@@ -913,5 +917,5 @@ FAILED = {
         ),
         "ZeroDivisionError",
     ),
-    "an exit status": ("sys.exit(7)", "ended with status 7"),
 }
+"""Programs that fail twice and no more, if they fail in the same way."""

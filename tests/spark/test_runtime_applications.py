@@ -10,6 +10,7 @@ import pytest
 from applications import (
     ALLOWED_EFFECTS,
     FAILED,
+    FAILED_ON_THEIR_ROWS,
     FINAL_ROWS,
     FINISHING,
     FUNCTIONS,
@@ -26,6 +27,7 @@ from drivers import ROWS_PER_STEP, START, Lake, assign, run_applications, status
 from pyiceberg.catalog import Catalog
 
 from backfill.api.spec import Effect
+from backfill.protocol.split_assignment import FAILED_ON_ROWS
 from backfill.runtime.settings import RuntimeSettings
 
 STEPS = 2
@@ -51,6 +53,7 @@ def test_applications_run_unmodified_or_are_refused_with_the_reason(
         "UnsupportedProgram": refused,
         "ProgramFailed": STOPPED_AT_ONCE,
         "ApplicationFailed": FAILED,
+        FAILED_ON_ROWS: FAILED_ON_THEIR_ROWS,
         "ResultLost": LOST,
     }
     ending = {name: program for cases in ends.values() for name, (program, _) in cases.items()}
