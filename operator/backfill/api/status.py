@@ -9,7 +9,7 @@ from backfill.api.base import Message, Model, printable, shortened
 from backfill.api.conditions import Condition, ConditionType, Reason
 from backfill.api.field_types import ColumnName, InputName, PlanId, TableName
 from backfill.api.hand_off import HandOffStatus
-from backfill.api.quantities import Time
+from backfill.api.quantities import Time, count
 from backfill.api.resolved import Resolved
 from backfill.api.spec import MOST_OUTPUTS, MOST_SOURCES
 
@@ -408,6 +408,12 @@ class Progress(Model):
     """Number of results of the window that were still open when the input ended; null if unknown
     (see ``outputs``).
     """
+    batch_steps: int = 0
+    """Number of steps after the last committed one that batch jobs are reading."""
+    batch_tasks_percent: int | None = None
+    """How many of the tasks of these jobs' stages in progress have ended, as a percentage in tens;
+    null if unknown.
+    """
     rows_per_second: float | None = None
     """Recent read rate, in rows per second."""
     rate: Annotated[str, Field(max_length=32)] = ""
@@ -426,6 +432,15 @@ class Progress(Model):
     """Greatest observed misalignment, in seconds: how far ahead of the global watermark a stream
     has read a row. Batch jobs keep no state, and may read further ahead.
     """
+
+    @property
+    def batch_in_words(self) -> str:
+        """What batch jobs are doing; empty if there are none."""
+        if not self.batch_steps:
+            return ""
+        tasks = self.batch_tasks_percent
+        done = "" if tasks is None else f", {tasks} % of their tasks done"
+        return f"batch jobs read {count(self.batch_steps, 'step')}{done}"
 
     @property
     def late_in_words(self) -> str:

@@ -126,6 +126,7 @@ def progress_line(view: View) -> str:
         parts.append(f"watermark {moment(view.status.watermark)} UTC")
     if progress.rows_per_second is not None:
         parts.append(f"{progress.rows_per_second:,.0f} rows/s")
+    parts += filter(None, [progress.batch_in_words])
     if progress.eta is not None and progress.committed < progress.steps:
         parts.append(f"done in about {seconds(max((progress.eta - view.now).total_seconds(), 0))}")
     return ", ".join(parts)
@@ -262,6 +263,7 @@ def _lane(view: View, source: SourceStatus) -> ProgressBar:
 def _numbers(view: View) -> list[RenderableType]:
     progress = view.status.progress
     parts = [count(progress.rows_read, "row")] if progress.rows_read or progress.committed else []
+    parts += filter(None, [progress.batch_in_words])
     if progress.rows_per_second is not None:
         parts.append(f"{progress.rows_per_second:,.0f} rows/s")
     if progress.rows_dropped_late:

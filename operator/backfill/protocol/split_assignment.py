@@ -208,6 +208,10 @@ class SplitAssignmentStatus(Model):
     """Number of steps after the last committed one that queries in ``Batch`` execution read
     concurrently.
     """
+    tasks_percent: Annotated[int, Field(ge=0, le=100)] | None = None
+    """How many of the tasks of Spark's stages in progress have ended, as a percentage in tens,
+    while queries in ``Batch`` execution read; null if unknown.
+    """
     hand_off: HandOffReport | None = None
     """The hand-off of the state to live Kafka, once it has begun; null without ``spec.handOff``."""
     live: LiveReport | None = None

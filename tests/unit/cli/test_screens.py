@@ -14,7 +14,7 @@ from backfill.api.quantities import count
 from backfill.api.status import Attempt, BackfillStatus, OutputStatus, Progress, SourceStatus
 from backfill.cli.backfill_view import View
 from backfill.cli.result_json import result_line
-from backfill.cli.screen import Lines, display, render, what_follows
+from backfill.cli.screen import Lines, display, progress_line, render, what_follows
 from backfill.cli.status_pages import details, listing
 from backfill.cli.text import lasted, seconds, size
 from backfill.planning.planning_progress import PlanningProgress
@@ -140,6 +140,14 @@ def test_the_screen_tells_what_was_still_open_in_the_end() -> None:
 
 def test_the_screen_tells_what_batch_jobs_have_read_late() -> None:
     assert "  12,345,678 rows  ·  7 arrived late" in shown(render(view(24, rows_arrived_late=7)))
+
+
+def test_the_screen_tells_what_batch_jobs_are_doing_before_any_step_is_committed() -> None:
+    jobs = view(0, batch_steps=24, batch_tasks_percent=40)
+    words = "batch jobs read 24 steps, 40 % of their tasks done"
+    assert words in "\n".join(shown(render(jobs)))
+    assert words in progress_line(jobs)
+    assert "batch jobs" not in progress_line(view(3))
 
 
 def test_how_many_executors_are_wanted_is_told_only_while_there_may_be_some() -> None:

@@ -307,6 +307,13 @@ class Agent(threading.Thread):
         self._channel.report(status)
         self._reported = status
 
+    def _tasks_percent(self, now: datetime, reads_ahead: int) -> int | None:
+        """How far batch jobs are with their tasks: as reported last, unless a report is due."""
+        old, pause = self._reported, self._channel.heartbeat_seconds
+        if not reads_ahead or old is None or (now - old.heartbeat).total_seconds() < pause:
+            return old.tasks_percent if reads_ahead and old is not None else None
+        return self._executors.tasks_percent
+
     def _status(self, now: datetime) -> SplitAssignmentStatus:
         """The status to report. Until all queries have started that are to run at the same time,
         it repeats the report of the previous attempt: they have committed at least that.
@@ -315,6 +322,9 @@ class Agent(threading.Thread):
         complete = run.in_turn or not run.missing()
         phase: Literal["Starting", "Running", "Finished", "Stopped", "Failed"]
         phase = outcome.phase if outcome else "Running" if complete else "Starting"
+        reads_ahead = max(
+            (query.batch.reads_ahead for query in run.queries if query.batch), default=0
+        )
         return SplitAssignmentStatus(
             attempt=run.settings.attempt,
             phase=phase,
@@ -324,9 +334,8 @@ class Agent(threading.Thread):
             heartbeat=now,
             processing_seconds=run.tracker.busy_seconds,
             max_observed_misalignment_seconds=run.tracker.misalignment_seconds,
-            reads_ahead_steps=max(
-                (query.batch.reads_ahead for query in run.queries if query.batch), default=0
-            ),
+            reads_ahead_steps=reads_ahead,
+            tasks_percent=self._tasks_percent(now, reads_ahead),
             hand_off=run.hand_off,
             comparing=run.comparing,
             comparisons=run.comparisons,

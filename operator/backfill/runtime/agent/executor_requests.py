@@ -17,6 +17,7 @@ from pyspark import SparkContext
 from backfill.runtime.spark_versions import java_array
 
 _LOOK_SECONDS = 1.0
+_MOST_STAGES = 50
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +43,23 @@ class Executors:
         self._leaving: set[str] = set()
         self._count = 0
         self._looked_at = float("-inf")
+
+    @property
+    def tasks_percent(self) -> int | None:
+        """How many of the tasks of Spark's stages in progress have ended, as a percentage in tens;
+        None if there is no stage, or Spark does not answer.
+        """
+        context = self._context()
+        if context is None:
+            return None
+        try:
+            tracker = context.statusTracker()
+            stages = map(tracker.getStageInfo, tracker.getActiveStageIds()[:_MOST_STAGES])
+            counts = [(each.numCompletedTasks, each.numTasks) for each in stages if each]
+        except (AttributeError, Py4JError, OSError):  # it is starting or stopping
+            return None
+        done, tasks = (sum(each) for each in zip(*counts, strict=True)) if counts else (0, 0)
+        return 10 * (10 * done // tasks) if tasks else None
 
     def follow(self, target: int | None) -> int:
         """Moves the number of executors towards ``target``, and returns how many there are now.

@@ -845,3 +845,11 @@ def test_the_same_observation_gives_the_same_decision() -> None:
 def test_every_field_of_a_status_can_be_changed_with_its_type() -> None:
     assert set(StatusChange.__annotations__) == set(BackfillStatus.model_fields)
     assert set(AttemptChange.__annotations__) < set(Attempt.model_fields)
+
+
+def test_what_batch_jobs_do_before_they_commit_is_recorded_while_they_run() -> None:
+    report = reported("Running").model_copy(update={"reads_ahead_steps": 4, "tasks_percent": 30})
+    progress = decide(running(report=report)).status.progress
+    assert (progress.batch_steps, progress.batch_tasks_percent) == (4, 30)
+    ended = decide(running(report=report, driver=DriverState("Exited", 1))).status.progress
+    assert (ended.batch_steps, ended.batch_tasks_percent) == (0, None)

@@ -20,6 +20,8 @@ class FakeContext:
     requests: list[int] = field(default_factory=list)
     let_go: list[str] = field(default_factory=list)
     questions: int = 0
+    stages: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Tasks that have ended, and all, of the stages in progress."""
 
     @property
     def _jsc(self) -> Any:
@@ -43,6 +45,16 @@ class FakeContext:
         return SimpleNamespace(
             scala=scala, org=org, java=java, PythonUtils=SimpleNamespace(toScalaMap=dict)
         )
+
+    def statusTracker(self) -> Any:
+        if self.broken:
+            raise Py4JError("gone")
+        infos = {
+            stage: SimpleNamespace(numCompletedTasks=done, numTasks=tasks)
+            for stage, (done, tasks) in self.stages.items()
+        }
+        # one more has ended since they were listed
+        return SimpleNamespace(getActiveStageIds=lambda: [*infos, 99], getStageInfo=infos.get)
 
     def isLocal(self) -> bool:
         return self.local
@@ -149,3 +161,26 @@ def test_what_spark_does_not_answer_is_asked_again(caplog: pytest.LogCaptureFixt
     spark.context.broken = False
     assert spark.follow(2) == 1
     assert spark.context.requests == [2]
+
+
+@pytest.mark.parametrize(
+    ("stages", "percent"),
+    [
+        ({}, None),
+        ({1: (0, 8)}, 0),
+        ({1: (7, 8)}, 80),
+        ({1: (8, 8), 2: (0, 24)}, 20),
+        ({1: (8, 8)}, 100),
+        ({1: (0, 0)}, None),
+    ],
+)
+def test_tasks_in_progress_are_counted_in_tenths(
+    stages: dict[int, tuple[int, int]], percent: int | None
+) -> None:
+    assert Executors(lambda: FakeContext(stages=stages)).tasks_percent == percent
+
+
+def test_tasks_of_a_spark_that_does_not_answer_are_unknown() -> None:
+    broken = FakeContext(broken=True, stages={1: (1, 2)})
+    assert Executors(lambda: broken).tasks_percent is None
+    assert Executors(lambda: None).tasks_percent is None

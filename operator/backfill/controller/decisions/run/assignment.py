@@ -196,6 +196,8 @@ def _progress_now(observed: Observed, report: SplitAssignmentStatus) -> Progress
         rows_dropped_late=sum(query.late_rows for query in report.queries),
         rows_arrived_late=sum(query.arrived_late for query in report.queries),
         open_at_end=sum(known) if all_known else None,
+        batch_steps=report.reads_ahead_steps if report.phase == "Running" else 0,
+        batch_tasks_percent=report.tasks_percent if report.phase == "Running" else None,
         rows_per_second=observed.rate.per_second,
         rate=_rate_in_words(observed.rate.per_second),
         eta=None if done_at_us is None else from_us(done_at_us),

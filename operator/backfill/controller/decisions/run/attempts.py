@@ -147,7 +147,14 @@ def close_attempt(draft: Draft, outcome: Outcome, ended_at: datetime, message: s
     )
     executors = draft.status.progress.executors
     draft.set(cost=spent(draft.status.cost, draft.status.attempts[-1], executors, ended_at))
-    idle = {"eta": None, "rows_per_second": None, "rate": "", "executors": 0}
+    idle = {
+        "eta": None,
+        "rows_per_second": None,
+        "rate": "",
+        "executors": 0,
+        "batch_steps": 0,
+        "batch_tasks_percent": None,
+    }
     draft.set(progress=draft.status.progress.model_copy(update=idle))
 
 
