@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from compared_tables import staged_and_production
 from every_type import EMPTY, FULL, rows_of_every_type
 from every_type import SCHEMA as EVERY_TYPE
 from hypothesis import HealthCheck, given, settings
@@ -23,7 +24,6 @@ from pyspark.sql import functions as F
 
 from backfill.api.output import Output
 from backfill.api.validation import percentage
-from backfill.outputs.result_names import Result
 from backfill.protocol.split_assignment import OutputComparison
 from backfill.runtime.batch.table_files import source_table, splits_of
 from backfill.runtime.comparison.compare_outputs import compare_output, compare_outputs
@@ -31,7 +31,7 @@ from backfill.runtime.comparison.count_matches import Counts, Repeated, Rows, Wi
 from backfill.runtime.comparison.numbered_rows import NUMBER, NumberedRows
 from backfill.runtime.comparison.report import Clues
 from backfill.runtime.settings import RuntimeSettings
-from comparison_reports import START, settings_of
+from comparison_reports import START
 from iceberg_tables import position_deletes
 
 COLUMNS = (
@@ -148,33 +148,6 @@ def test_any_rows_are_counted_by_the_definition(
     assert found.repeated == repeated
     assert not found.columns or found.columns == columns
     assert found.duplicate_keys_in_other == twice
-
-
-def staged_and_production(
-    lake: Catalog, staged: pa.Table, production: pa.Table, directory: Path, **validate: Any
-) -> tuple[RuntimeSettings, Output]:
-    """A table with rows in the branch of a Backfill and in its main branch."""
-    result = Result("default", "again", "u", "p", "events")
-    table = lake.create_table("raw.events", schema=production.schema)
-    staging = {"write.data.path": result.staging_directory(table.metadata)}
-    table.transaction().set_properties(staging).commit_transaction()
-    table.append(staged, snapshot_properties=result.summary)
-    table.transaction().remove_properties(*staging).commit_transaction()
-    head = table.current_snapshot()
-    assert head is not None
-    table.manage_snapshots().create_branch(head.snapshot_id, result.branch).commit()
-    table.overwrite(production)
-    output = Output.model_validate(
-        {
-            "name": "events",
-            "table": "lake.raw.events",
-            "timestampColumn": "at",
-            "validate": validate,
-            "publish": {"mode": "Replace", "maxLoss": "20"},
-        }
-    )
-    window = {"start": START, "end": START + timedelta(days=1)}
-    return settings_of(window, (output,), str(directory)), output
 
 
 @pytest.mark.parametrize("keys", [[], ["kafka", "sizes", "ratio"]])

@@ -42,6 +42,7 @@ def report(
     keys: Sequence[str] = (),
     length: timedelta = timedelta(hours=12),
     losses: WindowLosses | None = None,
+    mode: str = "None",
     **validate: Any,
 ) -> Report:
     """A report, by default with the key ``id`` of ``validate``; ``keys`` are those of the output."""
@@ -51,6 +52,7 @@ def report(
             "table": "lake.default.summary",
             "timestampColumn": "at",
             "keys": keys,
+            "publish": {"mode": mode},
             "validate": {"keys": [] if keys else ["id"], **validate},
         }
     )

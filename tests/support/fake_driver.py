@@ -182,6 +182,7 @@ class FakeDriver:
                 output=output.name,
                 settings=settings_digest(output),
                 matching=int(self.wishes.get("matching", 0)),
+                causes=("one cause", "another [b]"),
                 missing=int(self.wishes.get("missing", 0)),
                 reference=output.reference_table,
                 report=f"/reports/{output.name}.html",

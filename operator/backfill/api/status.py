@@ -29,6 +29,7 @@ WorkspaceUri = Annotated[str, Field(min_length=1, max_length=2048)]
 MOST_ATTEMPTS_KEPT: Final = 20
 MOST_STRETCHES: Final = 20
 MOST_NULL_COLUMNS: Final = 20
+MOST_CAUSES: Final = 8
 NullColumns = Annotated[tuple[ColumnName, ...], Field(max_length=MOST_NULL_COLUMNS)]
 ReportUri = Annotated[str, BeforeValidator(shortened), Field(max_length=2304)]
 """Location that a driver has reported, and that is shown to people: what steers a terminal is
@@ -121,6 +122,8 @@ class Comparison(Model):
     """Location of the report: an HTML page with figures by column and by time, and sample rows. A
     JSON file with the same name is next to it.
     """
+    causes: Annotated[tuple[DriverWarning, ...], Field(max_length=MOST_CAUSES)] = ()
+    """What the figures suggest about why rows do not match, the most likely cause first."""
     problem: Message = ""
     """Why the rows could not be compared; otherwise empty."""
 

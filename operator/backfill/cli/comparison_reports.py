@@ -49,7 +49,9 @@ def _print_summary(backfill: Backfill, shown: list[OutputStatus]) -> None:
     asked = {output.name: output for output in backfill.spec.outputs}
     console = Console()
     for output in shown:
-        said = [validated(asked[output.name], output)] if output.comparison is not None else []
+        said = []
+        if output.comparison is not None:
+            said = [validated(asked[output.name], output), *output.comparison.causes]
         if output.losses is not None:
             said.append(lost_rows(output, asked[output.name].publish.max_loss))
         for text in filter(None, said):

@@ -32,9 +32,10 @@ def test_what_does_not_match_is_published_only_when_a_person_says_so(
     assert (output["match"], output["snapshotId"]) == ("90", None)
     assert TOLD in first.err
     told = runs.command("report", "january")
-    assert (told.status, told.out.strip()) == (0, TOLD)
+    assert (told.status, told.out.splitlines()) == (0, [TOLD, "one cause", "another [b]"])
     (figures,) = runs.command("report", "january", "--output", "json").document
     assert (figures["output"], figures["match"], figures["missing"]) == ("counts", "90", 1)
+    assert figures["causes"] == ["one cause", "another [b]"]
     assert runs.run().status == 3, "running it again is no approval"
     assert len(runs.command("sample", "january", "--output", "json").document) == 1
     shown = runs.command("sample", "january").out

@@ -12,11 +12,13 @@ from pyiceberg.schema import Schema
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from backfill.api.base import printable
 from backfill.api.conditions import Reason
 from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.api.output import Output, PublishMode, Validate
 from backfill.api.quantities import to_us
 from backfill.api.spec import Window
+from backfill.api.status import MOST_CAUSES, MOST_WARNING_CHARACTERS
 from backfill.api.validation import settings_digest
 from backfill.iceberg.library_errors import is_refusal
 from backfill.iceberg.open_tables import Catalogs
@@ -174,7 +176,7 @@ def compare_output(
         if output.publish.mode is PublishMode.REPLACE
         else None,
     )
-    counts = found.counts
+    counts, causes = found.counts, report.document()["causes"][:MOST_CAUSES]
     return OutputComparison(
         output=output.name,
         settings=settings_digest(output),
@@ -186,6 +188,7 @@ def compare_output(
         reference=reference,
         snapshot_id=current,
         report=report.write(settings.plan_workspace),
+        causes=tuple(printable(each)[:MOST_WARNING_CHARACTERS] for each in causes),
     )
 
 

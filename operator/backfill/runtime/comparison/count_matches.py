@@ -9,7 +9,7 @@ Digests of keys have 128 bits. Those of rows are compared with those of the same
 64. A collision is far less likely than a faulty disk.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -19,6 +19,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from backfill.runtime.comparison.numbered_rows import NUMBER, NUMBER_BITS
+from backfill.runtime.comparison.value_changes import (
+    MOST_PAIRS,
+    Change,
+    holds,
+    measure,
+    possible_changes,
+)
 from backfill.runtime.comparison.value_expressions import canonical, digest, near, parts, short
 
 MOST_SAMPLES: Final = 20
@@ -37,8 +44,10 @@ _PAIR, _KIND = "__backfill_pair", "__backfill_kind"  # beside the columns of a t
 _SINGLE = "__backfill_single"
 """Whether the key is unique on both sides."""
 
+_SIDES = ("row_0", "row_1")
+
 DifferenceKind = Literal["different", "missing", "extra"]
-_KINDS: Final[tuple[DifferenceKind, ...]] = ("different", "missing", "extra")
+KINDS: Final[tuple[DifferenceKind, ...]] = ("different", "missing", "extra")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +124,10 @@ class Found:
     """The same of repeated rows, where there are any."""
     columns: dict[str, int] = field(default_factory=dict)
     """By column, in how many pairs of rows with one key it differs."""
+    pairs: int = 0
+    """Number of pairs of rows with one key that differ in a column."""
+    changes: dict[Change, int] = field(default_factory=dict)
+    """By change, in how many of the pairs that differ in its column it holds."""
     duplicate_keys_in_result: int = 0
     """Number of keys (of whole rows, without keys) that the result has more than once."""
     duplicate_keys_in_other: int = 0
@@ -260,14 +273,23 @@ def _look_at(sides: tuple[Rows, Rows], counted: DataFrame, wish: Wish, found: Fo
 
 def _look_at_rows(sides: tuple[Rows, Rows], keys: DataFrame, wish: Wish, found: Found) -> None:
     slots = -(-MOST_SAMPLES // max(sum(1 for each in found.buckets.values() if each.different), 1))
-    pairs = _pairs(sides, keys, wish)
-    numbers = range(len(wish.compared))
+    changes = _possible(sides, keys, wish)
+    pairs = _shown(_pairs(sides, keys, wish), wish.schema, changes)
+    places = {name: number for number, name in enumerate(wish.compared)}
     differing = F.col("single") & F.array_contains("differs", True)
+
+    def of_pairs(conditions: Iterable[Column]) -> Column:
+        each = (F.count_if(F.col("single") & condition) for condition in conditions)
+        return F.array(*each).cast("array<bigint>")
+
     gathered = pairs.groupBy(_BUCKET).agg(
         F.count_if(F.col("single") & ~differing).alias("within"),
-        F.array(*(F.count_if(F.col("single") & F.col("differs")[number]) for number in numbers))
-        .cast("array<bigint>")
-        .alias("differing"),
+        F.count_if(differing).alias("differing"),
+        of_pairs(F.col("differs")[number] for number in places.values()).alias("by_column"),
+        of_pairs(
+            F.col("differs")[places[change.column]] & F.col("holds")[number]
+            for number, change in enumerate(changes)
+        ).alias("by_change"),
         F.array(
             *(
                 F.min_by("sample", F.when(differing & _in_slot(slot, slots), F.col("chance")))
@@ -276,18 +298,43 @@ def _look_at_rows(sides: tuple[Rows, Rows], keys: DataFrame, wish: Wish, found: 
         ).alias("pairs"),
         F.collect_list(F.when(~F.col("single"), F.col("sample"))).alias("others"),
     )
-    found.columns = dict.fromkeys(wish.compared, 0)
+    found.columns, found.changes = dict.fromkeys(wish.compared, 0), dict.fromkeys(changes, 0)
     samples = F.filter(F.concat("pairs", "others"), F.isnotnull)
     shown = F.transform(samples, lambda sample: _in_words(sample, wish.schema))
-    for row in gathered.select(_BUCKET, "within", "differing", shown.alias("samples")).collect():
+    figures = ("within", "differing", "by_column", "by_change")
+    rows = gathered.select(_BUCKET, *figures, shown.alias("samples")).collect()
+    for row in sorted(rows, key=lambda row: row[_BUCKET]):
         if row["within"]:  # the other keys may have earlier rows, which match
             counts = found.buckets[row[_BUCKET]]
             counts.matching += row["within"]
             counts.different -= row["within"]
-        for name, count in zip(wish.compared, row["differing"], strict=True):
+        found.pairs += row["differing"]
+        for name, count in zip(wish.compared, row["by_column"], strict=True):
             found.columns[name] += count
+        for change, count in zip(changes, row["by_change"], strict=True):
+            found.changes[change] += count
         found.samples += [_sample(each, wish) for each in row["samples"]]
     found.samples = _some_of_each(found.samples)
+
+
+def _possible(sides: tuple[Rows, Rows], keys: DataFrame, wish: Wish) -> list[Change]:
+    """Changes that a few pairs of rows suggest."""
+    some = keys.where(_SINGLE).orderBy(F.xxhash64(*_FIRST)).limit(MOST_PAIRS)
+    names, kinds = wish.schema.names, [each.dataType for each in wish.schema]
+    measures = (
+        F.struct(*(measure(F.col(row).getField(f"c{n}"), kind) for n, kind in enumerate(kinds)))
+        for row in _SIDES
+    )
+    rows = _pairs(sides, some, wish).select(*measures, "differs").collect()
+    pairs = [
+        (
+            dict(zip(names, ours, strict=True)),
+            dict(zip(names, theirs, strict=True)),
+            [name for name, apart in zip(wish.compared, differs, strict=True) if apart],
+        )
+        for ours, theirs, differs in rows
+    ]
+    return possible_changes(pairs, wish.schema)
 
 
 def _looked_at(counted: DataFrame) -> DataFrame:
@@ -321,15 +368,14 @@ def _pairs(sides: tuple[Rows, Rows], keys: DataFrame, wish: Wish) -> DataFrame:
             _PAIR,
             F.col(_KIND).alias(f"kind_{of}"),
             F.col(_SINGLE).alias(f"single_{of}"),
-            F.struct(*whole).alias(f"row_{of}"),
+            F.struct(*whole).alias(row),
         )
-        for of, (side, first) in enumerate(zip(sides, _FIRST, strict=True))
+        for of, (side, first, row) in enumerate(zip(sides, _FIRST, _SIDES, strict=True))
     )
-    places = {name: place for place, name in enumerate(wish.schema.names)}
     kind, single = F.coalesce("kind_0", "kind_1"), F.coalesce("single_0", "single_1")
 
     def equal(name: str) -> Column:
-        one, other = (F.col(row).getField(f"c{places[name]}") for row in ("row_0", "row_1"))
+        one, other = (_field(row, wish.schema)(name) for row in _SIDES)
         of, tolerance = wish.schema[name].dataType, wish.tolerance.get(name)
         exactly = _equal(one, other, of, None)
         if tolerance is None:
@@ -337,24 +383,35 @@ def _pairs(sides: tuple[Rows, Rows], keys: DataFrame, wish: Wish) -> DataFrame:
         return F.when(single, _equal(one, other, of, tolerance)).otherwise(exactly)
 
     differs = ((kind == "different") & ~equal(name) for name in wish.compared)
+    return ours.join(theirs, _PAIR, "full_outer").select(
+        F.xxhash64(_PAIR).alias("chance"),
+        F.shiftright(_PAIR, NUMBER_BITS + 1).cast("int").alias(_BUCKET),
+        kind.alias("kind"),
+        single.alias("single"),
+        F.array(*differs).cast("array<boolean>").alias("differs"),
+        *_SIDES,
+    )
+
+
+def _shown(pairs: DataFrame, schema: StructType, changes: Sequence[Change]) -> DataFrame:
+    """Pairs as they are counted and shown, with the changes that hold for them."""
+    ours, theirs = (_field(row, schema) for row in _SIDES)
+    held = (holds(each, ours, theirs, schema[each.column].dataType) for each in changes)
     # rows may be megabytes, and each task keeps some of every stretch of time
-    shown = (
-        F.when(F.col(f"row_{side}").isNotNull(), _short(f"row_{side}", wish.schema)).alias(
-            f"row_{side}"
-        )
-        for side in range(len(sides))
+    shown = (F.when(F.col(row).isNotNull(), _short(row, schema)).alias(row) for row in _SIDES)
+    return pairs.select(
+        _BUCKET,
+        "chance",
+        "single",
+        "differs",
+        F.array(*held).cast("array<boolean>").alias("holds"),
+        F.struct("kind", *shown, "differs").alias("sample"),
     )
-    return (
-        ours.join(theirs, _PAIR, "full_outer")
-        .select(
-            F.xxhash64(_PAIR).alias("chance"),
-            F.shiftright(_PAIR, NUMBER_BITS + 1).cast("int").alias(_BUCKET),
-            single.alias("single"),
-            F.array(*differs).cast("array<boolean>").alias("differs"),
-            F.struct(kind.alias("kind"), *shown).alias("rows"),
-        )
-        .withColumn("sample", F.struct("rows.*", "differs"))
-    )
+
+
+def _field(row: str, schema: StructType) -> Callable[[str], Column]:
+    places = {name: place for place, name in enumerate(schema.names)}
+    return lambda name: F.col(row).getField(f"c{places[name]}")
 
 
 def _short(row: str, schema: StructType) -> Column:
@@ -383,7 +440,7 @@ def _in_words(sample: Column, schema: StructType) -> Column:
                 )
             ),
         ).alias(side)
-        for side in ("row_0", "row_1")
+        for side in _SIDES
     )
     return F.struct(*(sample.getField(name).alias(name) for name in ("kind", "differs")), *rows)
 
@@ -391,20 +448,23 @@ def _in_words(sample: Column, schema: StructType) -> Column:
 def _sample(row: Row, wish: Wish) -> Sample:
     result, other = (
         None if values is None else dict(zip(wish.schema.names, values, strict=True))
-        for values in (row["row_0"], row["row_1"])
+        for values in (row[side] for side in _SIDES)
     )
     apart = zip(wish.compared, row["differs"], strict=True)
     return Sample(row["kind"], result, other, tuple(name for name, differs in apart if differs))
 
 
 def _some_of_each(samples: Iterable[Sample]) -> list[Sample]:
-    """At most this many of each kind; equal ones once."""
-    chosen: dict[DifferenceKind, list[Sample]] = {kind: [] for kind in _KINDS}
+    """At most this many of each kind, from the whole window; equal ones once."""
+    of_kinds: dict[DifferenceKind, list[Sample]] = {kind: [] for kind in KINDS}
     for sample in samples:
-        of_kind = chosen[sample.kind]
-        if len(of_kind) < MOST_SAMPLES and sample not in of_kind:
-            of_kind.append(sample)
-    return [sample for of_kind in chosen.values() for sample in of_kind]
+        if sample not in of_kinds[sample.kind]:
+            of_kinds[sample.kind].append(sample)
+    return [
+        of_kind[number * max(len(of_kind), MOST_SAMPLES) // MOST_SAMPLES]
+        for of_kind in of_kinds.values()
+        for number in range(min(len(of_kind), MOST_SAMPLES))
+    ]
 
 
 def _value(name: str, wish: Wish) -> Column:

@@ -5,10 +5,20 @@ from fractions import Fraction
 from typing import Any
 
 from backfill.api.quantities import count
-from backfill.runtime.comparison.mismatch_times import KINDS, Part, part_of, times_of
+from backfill.runtime.comparison.count_matches import KINDS
+from backfill.runtime.comparison.mismatch_times import Part, part_of, times_of
+from backfill.runtime.comparison.uniform_changes import (
+    changes_in_words,
+    differs_alone,
+    is_uniform,
+    rows_differ,
+    run_dependent,
+)
 
 _FEW = Fraction(1, 20)
 """Of rows of one kind that are less than this, it is not said where they are."""
+_MOST_COLUMNS = 3
+_COMPARE = "compare some of the rows in the report"
 _THE = {"production": "production", "reference": "the reference"}
 _WRITER = {"production": "production", "reference": "what wrote the reference"}
 _CHECK_SOURCES = "check whether the sources still contain all events of"
@@ -37,6 +47,8 @@ def causes(document: Mapping[str, Any]) -> list[str]:
         whose = f"{other[0].upper()}{other[1:]}"
         return [f"{whose} has no rows in the window: there is nothing to compare the result with."]
     left = _without_repeated(document)
+    if is_uniform(document) and left["missing"] + left["extra"]:
+        left["different"] = 0
     known = [
         *_by_clock(document, left),
         *_lacks_input(document, left),
@@ -46,6 +58,7 @@ def causes(document: Mapping[str, Any]) -> list[str]:
     where = [] if strangers else list(_where(document, left, known))
     others = 1 if 2 * left["extra"] > _apart(left) else 0  # what is known explains no extra rows
     found = [
+        *changes_in_words(document, other),
         *(sentence for sentence, explains in twice if explains),
         *strangers,
         *where[:others],
@@ -53,9 +66,9 @@ def causes(document: Mapping[str, Any]) -> list[str]:
         *where[others:],
         *_of_the_input(document, left),
         *(sentence for sentence, explains in twice if not explains),
-        *_one_column(document),
+        *_columns(document),
     ]
-    return found or ["No single cause is evident: compare some of the rows below."]
+    return found or [f"No single cause is evident: {_COMPARE}."]
 
 
 def _apart(rows: Mapping[str, int]) -> int:
@@ -115,8 +128,9 @@ def _nothing_in_common(document: Mapping[str, Any]) -> list[str]:
             " run to run, such as a random ID, and that both use the same time zone."
         ]
     return [
-        f"No row of the result is equal to one of {the}: if a column differs from run to run, such"
-        " as the time of writing, add it to validate.ignore."
+        f"No row of the result is equal to one of {the}: set validate.keys to see in which columns"
+        " rows differ; if a column differs from run to run, such as the time of writing, add it to"
+        " validate.ignore."
     ]
 
 
@@ -164,16 +178,19 @@ def _where(
     """Where the rows are that do not match, or what all of them have in common."""
     rows, other = document["rows"], side_key(document)
     check = "" if known else f": {_CHECK_SOURCES} the window"
+    what = "keys" if rows["different"] else "rows"
     if not rows["result"]:
         yield f"The result has no rows in the window{check}."
     elif parts := _parts(document, left):
         for part, which in parts:
-            yield f"{_many(part, which)} {part.where}{_advice(part, document, known)}."
+            corrected = left["different"] and is_uniform(document)
+            advice = "" if corrected else _advice(part, document, known)
+            yield f"{_many(part, which)} {part.where}{advice}."
     elif left["missing"] and not left["different"] + left["extra"]:
-        yield f"All rows of the result are in {_THE[other]}, which has more rows{check}."
+        yield f"All {what} of the result are in {_THE[other]}, which has more rows{check}."
     elif left["extra"] and not left["different"] + left["missing"]:
         yield (
-            f"All rows of {_THE[other]} are in the result, which has more rows: {_WRITER[other]}"
+            f"All {what} of {_THE[other]} are in the result, which has more rows: {_WRITER[other]}"
             " may have dropped late events or missed some."
         )
 
@@ -189,7 +206,7 @@ def _parts(document: Mapping[str, Any], left: Mapping[str, int]) -> list[tuple[P
         if left["different"]:
             lacks = f"{{differ}} or {lacks}" if left["missing"] else "{differ}"
         both: dict[tuple[str, ...], str] = {
-            ("different", "missing"): lacks,
+            tuple(kind for kind in ("different", "missing") if left[kind]): lacks,
             ("extra",): "{are} only in the result",
         }
         found = ((kinds, part_of(document, kinds)) for kinds in both)
@@ -198,10 +215,13 @@ def _parts(document: Mapping[str, Any], left: Mapping[str, int]) -> list[tuple[P
             for kinds, part in found
             if part is not None and part.apart >= _apart(left) * _FEW
         ]
-    whole = part_of(document)
+    kinds = [kind for kind in KINDS if left[kind]]
+    whole = part_of(document, kinds)
     if whole is None or len({part.where for part, _ in by_kind}) > 1:
         return sorted(by_kind, key=lambda each: -each[0].apart)
-    return [(whole, _rows_that("{do} not match", document, KINDS))]
+    is_all = left["different"] or not document["rows"]["different"]
+    what = "{do} not match" if is_all else "{are} only on one side"
+    return [(whole, _rows_that(what, document, KINDS))]
 
 
 def _rows_that(what: str, document: Mapping[str, Any], kinds: Iterable[str]) -> str:
@@ -266,17 +286,16 @@ def _of_the_input(document: Mapping[str, Any], left: Mapping[str, int]) -> Itera
         )
 
 
-def _one_column(document: Mapping[str, Any]) -> Iterator[str]:
-    columns: Sequence[tuple[str, int]] = sorted(
-        document["byColumn"].items(), key=lambda item: -item[1]
-    )
-    # of rows whose key occurs more than once, it is unknown in what they differ
-    if (
-        columns
-        and columns[0][1] == document["rows"]["different"] > 0
-        and not any(pairs for _, pairs in columns[1:])
-    ):
+def _columns(document: Mapping[str, Any]) -> Iterator[str]:
+    """Columns that differ from run to run, or in no single way."""
+    depends = dict(run_dependent(document, side_key(document)))
+    for name, what in depends.items():
         yield (
-            f"All pairs that differ do so only in {columns[0][0]}. If this column is not expected"
-            " to match, add it to validate.ignore or set a tolerance for it."
+            f"{name} looks like {what}, which differs from run to run: add it to validate.ignore."
         )
+    known = {*depends, *(each["column"] for each in document["changes"])}
+    differ = {name: of for name, of in document["byColumn"].items() if of}
+    others = sorted(differ.keys() - known, key=lambda name: (-differ[name], name))
+    for name in others[:_MOST_COLUMNS]:
+        if known or differs_alone(document, name):
+            yield f"{rows_differ(document, name)}, in no single way: {_COMPARE}."

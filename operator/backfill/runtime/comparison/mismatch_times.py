@@ -11,8 +11,8 @@ from statistics import median_low
 from typing import Any, Final, Literal
 
 from backfill.api.quantities import format_time, from_us, parse_time, to_us
+from backfill.runtime.comparison.count_matches import KINDS
 
-KINDS: Final = ("different", "missing", "extra")
 _MOST: Final = Fraction(9, 10)
 """So much of what does not match is worth saying, if it has one thing in common."""
 _PART = Fraction(3, 4)
@@ -32,6 +32,7 @@ class Part:
     missing: int
     extra: int
     matching: int
+    """Also those of another kind that both sides have."""
     whole: int
     """How many rows of these kinds the whole window has."""
 
@@ -99,14 +100,15 @@ class _Window:
         ]
         of_window = f"at {' and '.join(edges)} of the window" if edges else "in the stretch"
         chosen = [self.stretches[place] for place in places]
+        different = self._of_kind("different", chosen)
         return Part(
             where=f"{of_window}{',' if edges else ''} {times}",
             at_start=at_start,
             at_end=at_end,
-            different=self._of_kind("different", chosen),
+            different=different,
             missing=self._of_kind("missing", chosen),
             extra=self._of_kind("extra", chosen),
-            matching=sum(each["matching"] for each in chosen),
+            matching=sum(each["matching"] + each["different"] for each in chosen) - different,
             whole=whole,
         )
 

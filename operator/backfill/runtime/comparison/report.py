@@ -5,16 +5,20 @@ people.
 import json
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 
 from backfill.api.approval import exceeds
 from backfill.api.drain import how_to_close
-from backfill.api.output import Output, Validate
+from backfill.api.output import Output, PublishMode, Validate
 from backfill.api.quantities import format_time, from_us, to_us
 from backfill.api.status import Comparison, WindowLosses
 from backfill.api.validation import percentage, reaches, settings_digest
 from backfill.planning.workspace import Workspace
-from backfill.runtime.comparison.count_matches import Found, Repeated
+from backfill.protocol.driver_settings import CLUSTER_CHANNEL
+from backfill.runtime.comparison.count_matches import KINDS, Found, Repeated, Sample
+from backfill.runtime.comparison.mismatch_causes import causes
 from backfill.runtime.comparison.report_page import page
+from backfill.runtime.comparison.uniform_changes import is_explained, stored_changes
 from backfill.runtime.settings import RuntimeSettings
 
 _DIRECTORY = "comparison"
@@ -69,8 +73,13 @@ class Report:
         directory.write(f"{self.output.name}.html", page(document).encode())
         return directory.child(f"{self.output.name}.html").uri
 
-    def document(self) -> dict[str, object]:
+    def document(self) -> dict[str, Any]:
         """The report in its stored form."""
+        document = self._figures()
+        document["explained"] = is_explained(document)
+        return {**document, "causes": causes(document)}
+
+    def _figures(self) -> dict[str, Any]:
         found, wanted, window = (
             self.found,
             self.output.validate_ or Validate(),
@@ -110,7 +119,9 @@ class Report:
             "openAtEnd": self._open_at_end(),
             **(only_there if self.output.reference else {}),
             "losses": self._losses(),
+            "pairs": found.pairs,
             "byColumn": found.columns,
+            "changes": stored_changes(found),
             "byTime": [
                 {
                     "number": number,
@@ -129,11 +140,31 @@ class Report:
                     other: sample.other,
                     "differs": sample.differs,
                 }
-                for sample in found.samples
+                for sample in sorted(found.samples, key=self._place)
             ],
+            "commands": self._commands(),
         }
 
-    def _losses(self) -> dict[str, object] | None:
+    def _place(self, sample: Sample) -> tuple[int, int, str]:
+        """Orders samples of one kind by time. Numbers of few digits come first."""
+        row = sample.result or sample.other or {}
+        time = row.get(self.output.timestamp_column or "") or ""
+        return KINDS.index(sample.kind), len(time) if time.isdigit() else 0, time
+
+    def _commands(self) -> dict[str, str]:
+        """How a person decides about the result; empty if it is not published."""
+        if self.output.publish.mode is PublishMode.NONE:
+            return {}
+        settings = self.settings
+        on_cluster = settings.channel.startswith(CLUSTER_CHANNEL)
+        program = "kubectl backfill" if on_cluster else "backfill"
+        place = f" -n {settings.namespace}" if on_cluster or settings.namespace != "default" else ""
+        return {
+            verb: f'{program} {verb} {settings.backfill}{place} --reason "..."'
+            for verb in ("approve", "reject")
+        }
+
+    def _losses(self) -> dict[str, Any] | None:
         if self.losses is None:
             return None
         allowed = self.output.publish.max_loss

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from backfill.api.base import printable
 from backfill.api.quantities import count as in_words
-from backfill.runtime.comparison.mismatch_causes import causes, side_in_words, side_key
+from backfill.runtime.comparison.count_matches import KINDS
+from backfill.runtime.comparison.mismatch_causes import side_in_words, side_key
+from backfill.runtime.comparison.uniform_changes import change_in_words, difference
 
-_KINDS: Final = ("different", "missing", "extra")
 _WIDTH, _HEIGHT, _GAP = 960, 160, 1
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1c2024; --dim: #5b6470; --paper: #fff; --line: #d9dee5;
@@ -31,6 +32,7 @@ li { overflow-wrap: anywhere; }
 .verdict { font-size: 1.15rem; margin: .8rem 0 1.2rem; padding: .7rem 1rem; background: var(--tile);
   border-left: .35rem solid var(--matching); }
 .verdict.short { border-color: var(--missing); }
+.verdict.explained { border-color: var(--extra); }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .6rem; }
 .tiles div { background: var(--tile); padding: .6rem .8rem; border-top: .25rem solid var(--line); }
 .tiles b { display: block; font-size: 1.3rem; font-variant-numeric: tabular-nums; }
@@ -54,6 +56,8 @@ td.number { text-align: right; }
 td.value { font-family: ui-monospace, monospace; overflow-wrap: anywhere; min-width: 6rem;
   max-width: 24rem; }
 td.apart { font-weight: 600; }
+dd { margin: 0 0 .6rem; padding: .4rem .8rem; background: var(--tile); overflow-x: auto; }
+code { font-family: ui-monospace, monospace; white-space: pre; }
 .null { color: var(--dim); font-style: italic; }
 """
 
@@ -61,17 +65,20 @@ td.apart { font-weight: 600; }
 def page(document: Mapping[str, Any]) -> str:
     """The page for a report in its stored form."""
     name = f"{document['backfill']}: {document['output']} compared with {_named(document)}"
+    first = "What differs" if document["explained"] else "What to look at first"
     parts = (
         f"<h1>{_text(name)}</h1>",
         f'<p class="dim">{_text(_about(document))}</p>',
         _verdict(document),
+        _keys(document),
         _tiles(document),
         _losses(document),
-        _section("What to look at first", causes(document)),
+        _section(first, document["causes"]),
         _by_time(document),
         _by_column(document),
-        *(_samples(document, kind) for kind in _KINDS),
+        *(_samples(document, kind) for kind in KINDS),
         _facts(document),
+        _decision(document),
     )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -94,16 +101,35 @@ def _verdict(document: Mapping[str, Any]) -> str:
     compared = sum(rows[kind] for kind in ("matching", "different", "missing", "extra"))
     did = f"{in_words(compared, 'row')} {'matches' if compared == 1 else 'match'}"
     caption = f"{document['match']} % of {did} {side_in_words(document)}"
-    short = "" if document["reachesMinMatch"] else " short"
-    limit = "below" if short else "not below"
-    return f'<p class="verdict{short}">{_text(caption)}, {limit} minMatch ({_text(least)} %).</p>'
+    enough, explained = document["reachesMinMatch"], document["explained"]
+    kind = "" if enough else " explained" if explained else " short"
+    limit = "not below" if enough else "below"
+    check = (
+        " Nearly all values that differ were changed in one way, as by a correction: check that it"
+        " is the intended one."
+    )
+    return (
+        f'<p class="verdict{kind}">{_text(caption)}, {limit} minMatch ({_text(least)} %).'
+        f"{check if explained else ''}</p>"
+    )
+
+
+def _keys(document: Mapping[str, Any]) -> str:
+    """How many keys both sides have, in a sentence."""
+    if not document["validate"].get("keys"):
+        return ""
+    rows = document["rows"]
+    both = f"{in_words(rows['matching'] + rows['different'], 'row')} with the same keys"
+    kinds = [kind for kind in ("missing", "extra") if rows[kind]]
+    only = ", ".join(f"{rows[kind]:,} {_words(document, kind)}" for kind in kinds)
+    return f"<p>Both sides have {both}; {only or 'no key is only on one side'}.</p>"
 
 
 def _tiles(document: Mapping[str, Any]) -> str:
     rows = document["rows"]
     tiles = (
         f'<div class="{kind}"><b>{rows[kind]:,}</b>{_words(document, kind)}</div>'
-        for kind in ("matching", *_KINDS)
+        for kind in ("matching", *KINDS)
     )
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
@@ -151,8 +177,8 @@ def _section(title: str, sentences: Sequence[str]) -> str:
 def _by_time(document: Mapping[str, Any]) -> str:
     """Bars of what does not match, over the whole window."""
     stretches, count = document["byTime"], document["stretches"]
-    highest = max(stretches, key=lambda each: sum(each[kind] for kind in _KINDS), default=None)
-    most = 0 if highest is None else sum(highest[kind] for kind in _KINDS)
+    highest = max(stretches, key=lambda each: sum(each[kind] for kind in KINDS), default=None)
+    most = 0 if highest is None else sum(highest[kind] for kind in KINDS)
     if highest is None or not most:
         return ""
     width = _WIDTH / max(count, 1)
@@ -160,10 +186,10 @@ def _by_time(document: Mapping[str, Any]) -> str:
     for each in stretches:
         top = float(_HEIGHT)
         caption = ", ".join(
-            f"{each[kind]:,} {_words(document, kind)}" for kind in _KINDS if each[kind]
+            f"{each[kind]:,} {_words(document, kind)}" for kind in KINDS if each[kind]
         )
         shapes = []
-        for kind in _KINDS:
+        for kind in KINDS:
             height = (_HEIGHT - 10) * each[kind] / most
             top -= height
             shapes.append(
@@ -174,7 +200,7 @@ def _by_time(document: Mapping[str, Any]) -> str:
             f"<g><title>{_text(each['start'])}: {_text(caption)}</title>{''.join(shapes)}</g>"
         )
     window = document["window"]
-    legend = "".join(f'<span class="{kind}"></span>{_words(document, kind)}' for kind in _KINDS)
+    legend = "".join(f'<span class="{kind}"></span>{_words(document, kind)}' for kind in KINDS)
     return (
         "<h2>When rows differ</h2><figure>"
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="Rows that do not match, by'
@@ -201,16 +227,19 @@ def _by_column(document: Mapping[str, Any]) -> str:
     if not columns:
         return ""
     pairs = max(document["rows"]["different"], *columns.values())
-    rows = "".join(
-        f'<tr><td class="value">{_text(name)}</td><td class="number">{count:,}</td>'
-        '<td><svg viewBox="0 0 200 12" style="width:12rem" aria-hidden="true">'
-        f'<rect class="different" width="{200 * count / pairs:.1f}" height="12"/></svg></td></tr>'
-        for name, count in sorted(columns.items(), key=lambda item: (-item[1], item[0]))
-    )
-    return (
-        '<h2>Which columns differ</h2><div class="scroll"><table><thead><tr><th>column</th>'
-        f"<th>pairs of rows</th><th></th></tr></thead><tbody>{rows}</tbody></table></div>"
-    )
+    changes, other = {each["column"]: each for each in document["changes"]}, side_in_words(document)
+    rows = []
+    for name, count in sorted(columns.items(), key=lambda item: (-item[1], item[0])):
+        change = changes.get(name)
+        what = change_in_words(change, other) if change else ""
+        part = f" in {change['rows']:,}" if change and change["rows"] < count else ""
+        rows.append(
+            f'<td class="value">{_text(name)}</td><td class="number">{count:,}</td>'
+            '<td><svg viewBox="0 0 200 12" style="width:8rem" aria-hidden="true">'
+            f'<rect class="different" width="{200 * count / pairs:.1f}" height="12"/></svg></td>'
+            f"<td>{_text(what + part)}</td>"
+        )
+    return f"<h2>Which columns differ</h2>{_table(('column', 'rows', '', 'how'), rows)}"
 
 
 def _samples(document: Mapping[str, Any], kind: str) -> str:
@@ -240,8 +269,28 @@ def _pairs(document: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) ->
             rows.append(
                 f'{shown}<td class="value apart">{_text(name)}{where}</td>'
                 f"{_value(ours[name])}{_value(theirs[name])}"
+                f'<td class="number">{_text(difference(ours[name], theirs[name]))}</td>'
             )
-    return _table([*keys, "column", "in the result", f"in {side_in_words(document)}"], rows)
+    names = ("column", "in the result", f"in {side_in_words(document)}", "difference")
+    return _table([*keys, *names], rows)
+
+
+def _decision(document: Mapping[str, Any]) -> str:
+    """The commands of a person who decides."""
+    commands = document["commands"]
+    if not commands:
+        return ""
+    what = {"approve": "Publish the result:", "reject": "Publish nothing, which is final:"}
+    lines = "".join(
+        f"<dt>{what[verb]}</dt><dd><code>{_text(command)}</code></dd>"
+        for verb, command in commands.items()
+    )
+    note = (
+        ""
+        if commands["approve"].startswith("kubectl")
+        else '<p class="dim">Add --state-dir if the run was started with it.</p>'
+    )
+    return f"<h2>If the Backfill waits for approval</h2><dl>{lines}</dl>{note}"
 
 
 def _facts(document: Mapping[str, Any]) -> str:
