@@ -13,29 +13,20 @@ from backfill.runtime.comparison.uniform_changes import (
     is_uniform,
     rows_differ,
     run_dependent,
+    side_in_words,
+    side_key,
 )
 
 _FEW = Fraction(1, 20)
 """Of rows of one kind that are less than this, it is not said where they are."""
 _MOST_COLUMNS = 3
 _COMPARE = "compare some of the rows in the report"
-_THE = {"production": "production", "reference": "the reference"}
 _WRITER = {"production": "production", "reference": "what wrote the reference"}
 _CHECK_SOURCES = "check whether the sources still contain all events of"
 _WITHOUT_LATE = {
     "production": "production probably does not",
     "reference": "the reference does not if a stream wrote it",
 }
-
-
-def side_key(document: Mapping[str, Any]) -> str:
-    """What the result was compared with: ``production`` or ``reference``, as in the document."""
-    return "reference" if document["validate"].get("against") == "Reference" else "production"
-
-
-def side_in_words(document: Mapping[str, Any]) -> str:
-    """What the result was compared with, in words."""
-    return _THE[side_key(document)]
 
 
 def causes(document: Mapping[str, Any]) -> list[str]:
@@ -58,7 +49,7 @@ def causes(document: Mapping[str, Any]) -> list[str]:
     where = [] if strangers else list(_where(document, left, known))
     others = 1 if 2 * left["extra"] > _apart(left) else 0  # what is known explains no extra rows
     found = [
-        *changes_in_words(document, other),
+        *changes_in_words(document),
         *(sentence for sentence, explains in twice if explains),
         *strangers,
         *where[:others],
@@ -178,7 +169,7 @@ def _where(
     """Where the rows are that do not match, or what all of them have in common."""
     rows, other = document["rows"], side_key(document)
     check = "" if known else f": {_CHECK_SOURCES} the window"
-    what = "keys" if rows["different"] else "rows"
+    what, the = "keys" if rows["different"] else "rows", side_in_words(document)
     if not rows["result"]:
         yield f"The result has no rows in the window{check}."
     elif parts := _parts(document, left):
@@ -187,10 +178,10 @@ def _where(
             advice = "" if corrected else _advice(part, document, known)
             yield f"{_many(part, which)} {part.where}{advice}."
     elif left["missing"] and not left["different"] + left["extra"]:
-        yield f"All {what} of the result are in {_THE[other]}, which has more rows{check}."
+        yield f"All {what} of the result are in {the}, which has more rows{check}."
     elif left["extra"] and not left["different"] + left["missing"]:
         yield (
-            f"All {what} of {_THE[other]} are in the result, which has more rows: {_WRITER[other]}"
+            f"All {what} of {the} are in the result, which has more rows: {_WRITER[other]}"
             " may have dropped late events or missed some."
         )
 
@@ -288,7 +279,7 @@ def _of_the_input(document: Mapping[str, Any], left: Mapping[str, int]) -> Itera
 
 def _columns(document: Mapping[str, Any]) -> Iterator[str]:
     """Columns that differ from run to run, or in no single way."""
-    depends = dict(run_dependent(document, side_key(document)))
+    depends = dict(run_dependent(document))
     for name, what in depends.items():
         yield (
             f"{name} looks like {what}, which differs from run to run: add it to validate.ignore."

@@ -11,8 +11,12 @@ from typing import Any, Final
 from backfill.api.base import printable
 from backfill.api.quantities import count as in_words
 from backfill.runtime.comparison.count_matches import KINDS
-from backfill.runtime.comparison.mismatch_causes import side_in_words, side_key
-from backfill.runtime.comparison.uniform_changes import change_in_words, difference
+from backfill.runtime.comparison.uniform_changes import (
+    change_in_words,
+    difference,
+    side_in_words,
+    side_key,
+)
 
 _WIDTH, _HEIGHT, _GAP = 960, 160, 1
 _STYLE: Final = """

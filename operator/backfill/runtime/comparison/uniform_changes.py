@@ -24,6 +24,16 @@ _UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE
 _AMOUNTS: Final = {"factor": "factor", "offset": "offset", "shift": "shiftSeconds"}
 
 
+def side_key(document: Mapping[str, Any]) -> str:
+    """What the result was compared with: ``production`` or ``reference``, as in the document."""
+    return "reference" if document["validate"].get("against") == "Reference" else "production"
+
+
+def side_in_words(document: Mapping[str, Any]) -> str:
+    """What the result was compared with, in words."""
+    return "production" if side_key(document) == "production" else "the reference"
+
+
 def stored_changes(found: Found) -> list[dict[str, object]]:
     """By column, the change that holds for most of the pairs that differ in it, if for at least
     half of them.
@@ -49,7 +59,8 @@ def stored_changes(found: Found) -> list[dict[str, object]]:
 
 def is_uniform(document: Mapping[str, Any]) -> bool:
     """Whether nearly all rows that are different were changed in one way in each column that
-    differs, and none of these changes has lost values.
+    differs, and none of these changes has lost values. Columns that differ from run to run do not
+    count.
     """
     known = {
         each["column"]
@@ -58,7 +69,8 @@ def is_uniform(document: Mapping[str, Any]) -> bool:
     }
     pairs = document["pairs"]
     differ = {name for name, of in document["byColumn"].items() if of > _FEW * pairs}
-    return 0 < pairs >= _NEARLY_ALL * document["rows"]["different"] and differ <= known
+    others = differ - dict(run_dependent(document)).keys()
+    return pairs >= _NEARLY_ALL * document["rows"]["different"] and set() < others <= known
 
 
 def is_explained(document: Mapping[str, Any]) -> bool:
@@ -68,7 +80,7 @@ def is_explained(document: Mapping[str, Any]) -> bool:
     return is_uniform(document) and one_sided <= _FEW * (one_sided + rows["different"])
 
 
-def changes_in_words(document: Mapping[str, Any], other: str) -> Iterator[str]:
+def changes_in_words(document: Mapping[str, Any]) -> Iterator[str]:
     """A sentence for each column whose values were changed in one way, those that differ most
     first.
     """
@@ -80,7 +92,11 @@ def changes_in_words(document: Mapping[str, Any], other: str) -> Iterator[str]:
         swapped = source is not None and taken.get(source) == name
         if swapped and source in said:
             continue
-        what = f"{name} and {source} are swapped" if swapped else change_in_words(each, other)
+        what = (
+            f"{name} and {source} are swapped"
+            if swapped
+            else change_in_words(each, side_in_words(document))
+        )
         part = "" if each["rows"] == each["of"] else f" in {each['rows']:,} of them"
         said[name] = f"{rows_differ(document, name)}: {what}{part}."
     yield from islice(said.values(), _MOST_SENTENCES)
@@ -133,7 +149,7 @@ def change_in_words(change: Mapping[str, Any], other: str) -> str:
 
 def _shift_in_words(shift: Fraction, other: str) -> str:
     is_zone = shift % _ZONE_STEP_SECONDS == 0 and abs(shift) <= _LONGEST_ZONE_SECONDS
-    hint = ", as if the time zone were another one" if is_zone else ""
+    hint = ", as with another time zone" if is_zone else ""
     way = "later" if shift > 0 else "earlier"
     return f"the result is exactly {_length(abs(shift))} {way} than {other}{hint}"
 
@@ -160,10 +176,10 @@ def difference(ours: str | None, theirs: str | None) -> str:
     return ""
 
 
-def run_dependent(document: Mapping[str, Any], other: str) -> Iterator[tuple[str, str]]:
+def run_dependent(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Columns whose values look as if they differed from run to run, and what they look like."""
     changed = {each["column"] for each in document["changes"]}
-    end = parse_time(document["window"]["end"])
+    end, other = parse_time(document["window"]["end"]), side_key(document)
     for name, of in document["byColumn"].items():
         values = [
             (each["result"][name] or "", each[other][name] or "")

@@ -54,13 +54,11 @@ def shift(**length: float) -> Change:
         "less": (Change("c", "offset", Fraction(-7)), "the result is exactly production minus 7"),
         "a time zone": (
             shift(hours=-1),
-            "the result is exactly 1 hour earlier than production, as if the time zone were another"
-            " one",
+            "the result is exactly 1 hour earlier than production, as with another time zone",
         ),
         "a zone of half an hour": (
             shift(minutes=330),
-            "the result is exactly 330 minutes later than production, as if the time zone were"
-            " another one",
+            "the result is exactly 330 minutes later than production, as with another time zone",
         ),
         "days": (shift(days=2), "the result is exactly 2 days later than production"),
         "seconds": (shift(seconds=7), "the result is exactly 7 seconds later than production"),
@@ -156,6 +154,17 @@ def sampled(ours: str, theirs: str) -> list[str]:
     found = corrected({}, c=12)
     found.samples = [Sample("different", {"id": "1", "c": ours}, {"id": "1", "c": theirs}, ("c",))]
     return [each for each in report(found).document()["causes"] if "validate.ignore" in each]
+
+
+def test_a_time_of_writing_is_no_part_of_a_correction() -> None:
+    found = corrected({factor("2"): 12}, written=12)
+    times = {"id": "1", "c": "2", "written": "2021-07-19 03:00:00"}
+    other = {"id": "1", "c": "1", "written": "2021-07-11 01:00:00"}
+    found.samples = [Sample("different", times, other, ("c", "written"))]
+    assert report(found).document()["explained"]
+    found.changes = {}
+    found.columns["c"] = 0
+    assert not report(found).document()["explained"], "nothing was corrected"
 
 
 def test_only_values_that_depend_on_the_run_are_to_be_ignored() -> None:
