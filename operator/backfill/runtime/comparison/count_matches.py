@@ -273,7 +273,7 @@ def _look_at(sides: tuple[Rows, Rows], counted: DataFrame, wish: Wish, found: Fo
 
 def _look_at_rows(sides: tuple[Rows, Rows], keys: DataFrame, wish: Wish, found: Found) -> None:
     slots = -(-MOST_SAMPLES // max(sum(1 for each in found.buckets.values() if each.different), 1))
-    changes = _possible(sides, keys, wish)
+    changes = _possible(sides, keys, wish) if found.counts.different else []
     pairs = _shown(_pairs(sides, keys, wish), wish.schema, changes)
     places = {name: number for number, name in enumerate(wish.compared)}
     differing = F.col("single") & F.array_contains("differs", True)

@@ -37,8 +37,10 @@ MOST_PAIRS: Final = 32
 """Pairs of rows in which changes are looked for."""
 _MOST_COLUMNS = 30
 _MOST_OF_A_COLUMN = 3
-_CONSTANT = 10
-"""So many equal values are evidence of a factor, too. Of fewer, any two values have one."""
+_MANY = 10
+"""So many pairs are evidence of any change. Fewer equal ones have a factor whatever their values,
+and two counts may each be one more by chance.
+"""
 _DIGITS = 28
 """Digits of a decimal that can be multiplied with a part of a fraction: Spark has 38."""
 _MOST_PART = 10**9
@@ -124,7 +126,7 @@ def possible_changes(
 def _is_evidence(change: Change, values: Sequence[Any]) -> bool:
     if change.kind in {"text", "becameNull", "wasNull", "rounding"}:
         return True
-    return len({*values}) > 1 or len(values) >= _CONSTANT
+    return len(values) >= _MANY or (change.kind != "offset" and len({*values}) > 1)
 
 
 def _sources(name: str, schema: StructType) -> Iterator[str]:

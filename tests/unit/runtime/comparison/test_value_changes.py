@@ -65,6 +65,7 @@ ROUNDING = Change("c", "rounding", Fraction(1), exact=False)
         ),
         "halved in half of them": (LONG, [(2, 4), (3, 6), (5, 6), (9, 8)], [HALF]),
         "halved in fewer": (LONG, [(2, 4), (3, 6), (5, 6), (9, 8), (9, 7)], []),
+        "one more, a few times": (LONG, [(5, 4), (9, 8), (7, 6)], []),
         "zero": (LONG, [(0, 4), (0, 6)], []),
         "rounded floats": (DOUBLE, [(0.1 + 0.2, 0.3), (0.7 + 0.1, 0.8)], [ROUNDING]),
         "a tiny factor": (DOUBLE, [(2e-15, 2e6), (3e-15, 3e6)], []),
