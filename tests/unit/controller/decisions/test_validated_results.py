@@ -146,6 +146,14 @@ def test_a_result_that_does_not_match_waits_and_says_what_differs() -> None:
     ) in waits.message.splitlines()
 
 
+def test_what_the_report_says_first_is_said_to_whoever_decides() -> None:
+    causes = ("288 of 288 rows differ in n: the result is exactly 0.5 times production.", "b", "c")
+    found = compared(matching=0, different=288).model_copy(update={"causes": causes})
+    decision = decide(observed(backfill(settled(found), outputs=[output()])))
+    said = condition(decision, ConditionType.PUBLISHED).message.splitlines()
+    assert {*causes} & {*said} == {*causes[:2]}, "the others are in the report"
+
+
 def test_a_reference_is_named_wherever_the_result_is_compared_with_it() -> None:
     wish = {**KEYED, **REFERENCE}
     outputs = [output(wish, "Replace")]

@@ -34,6 +34,7 @@ from backfill.controller.jobs.staged_outputs import staged_outputs
 
 _PUBLISHED = ConditionType.PUBLISHED
 _LINE = "\n"
+_MOST_CAUSES_SAID = 2
 
 
 def publish(observed: Observed, draft: Draft) -> Next:
@@ -100,9 +101,10 @@ def _waits(observed: Observed, draft: Draft, outputs: list[Output]) -> str:
         if may_delete_unreplaced(output, staged[output.name])
     ]
     losses += [
-        validated(output, staged[output.name])
+        line
         for output in outputs
         if falls_short(output, staged[output.name])
+        for line in _differs(output, staged[output.name])
     ]
     late = draft.status.progress.rows_dropped_late
     if late and any(output.publish.mode.takes_rows_away for output in outputs):
@@ -114,6 +116,12 @@ def _waits(observed: Observed, draft: Draft, outputs: list[Output]) -> str:
         f"To drop the result: {draft.kubectl('reject')} --reason ..."
     )
     return "\n".join(filter(None, (what, *_warned(observed, draft, outputs), *losses, how)))
+
+
+def _differs(output: Output, status: OutputStatus) -> tuple[str, ...]:
+    """How a result compares, and the first of what its report says about that."""
+    causes = status.comparison.causes if status.comparison is not None else ()
+    return validated(output, status), *causes[:_MOST_CAUSES_SAID]
 
 
 def _warned(observed: Observed, draft: Draft, outputs: list[Output]) -> list[str]:
