@@ -28,7 +28,7 @@ from backfill.controller.decisions.actions import (
 from backfill.controller.decisions.decide import decide, finished
 from backfill.controller.decisions.deleting import removal_overdue
 from backfill.controller.decisions.observed import Observed, next_attempt_number
-from backfill.controller.decisions.overlapping_backfills import published_tables, rivals
+from backfill.controller.decisions.overlapping_backfills import rivals, tables_of_rivals
 from backfill.controller.decisions.policy import CLUSTER, Policy
 from backfill.controller.decisions.run.attempts import seconds_until_attempt
 from backfill.controller.decisions.run.measured_rates import Meter
@@ -226,7 +226,7 @@ class Reconciler:
             return ()
         return rivals(
             backfill,
-            self._store.writers_of(published_tables(backfill)),
+            self._store.writers_of(tables_of_rivals(backfill)),
             one_owner=self._policy.one_process,
         )
 

@@ -11,8 +11,13 @@ import pytest
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.spark_application import Application
+from backfill.api.status import BackfillStatus, DeliveryStatus, OutputStatus
 from backfill.controller.decisions.decide import decide
-from backfill.controller.decisions.overlapping_backfills import published_tables, rivals
+from backfill.controller.decisions.overlapping_backfills import (
+    published_tables,
+    rivals,
+    tables_of_rivals,
+)
 from backfill.controller.jobs.kinds.make_plan import PlanResult
 from backfill.controller.local.store import LocalStore
 from cases import cases
@@ -101,3 +106,46 @@ def test_the_others_of_a_state_directory_are_found(tmp_path: Path) -> None:
     assert [found.metadata.name for found in store.writers_of(published_tables(OURS))] == [
         "february"
     ]
+
+
+def delivering(name: str = "sums", **fields: Any) -> list[dict[str, Any]]:
+    return [{"name": name, "table": "lake.staged.sums", "publish": {"mode": "Deliver"}, **fields}]
+
+
+def delivered(rows: int, batches: int) -> BackfillStatus:
+    delivery = DeliveryStatus(batches=4, delivered=batches, rows=rows)
+    return BackfillStatus(
+        outputs=(OutputStatus(name="sums", table="lake.staged.sums", delivery=delivery),)
+    )
+
+
+def test_rows_that_the_sink_has_got_already_are_said_with_the_output_that_repeats_them() -> None:
+    ours = backfill(outputs=delivering())
+    done = with_condition(delivered(7, 3), ConditionType.SUCCEEDED, "True", Reason.FINISHED)
+    here = ours.metadata.namespace
+    before = other(namespace=here, status=done, outputs=delivering())
+    (said,) = rivals(ours, [before])
+    assert said.startswith(
+        "spec.outputs[0].publish: Backfill february has delivered 7 rows of sums"
+    )
+    assert tables_of_rivals(ours) == {"lake.staged.sums"}
+
+    begins = other(namespace=here, outputs=delivering())
+    (said,) = rivals(ours, [begins])
+    assert "Backfill february also delivers sums, from 2024-01-01T00:00:00Z to" in said
+
+    for harmless in (
+        other(namespace=here, status=done, outputs=delivering("others")),
+        other(namespace=here, status=done, outputs=outputs("lake.staged.sums")),
+        other(namespace=here, outputs=delivering(), window=window("12:00", "15:00")),
+        other(namespace=here, status=done, outputs=delivering(), applicationRef={"name": "b"}),
+        other(status=done, outputs=delivering()),
+        other(
+            namespace=here,
+            status=with_condition(
+                delivered(0, 0), ConditionType.SUCCEEDED, "False", Reason.REJECTED
+            ),
+            outputs=delivering(),
+        ),
+    ):
+        assert rivals(ours, [harmless]) == ()
