@@ -181,7 +181,7 @@ def test_a_file_with_mistakes_is_bad_input(
         "plan", file_of(tmp_path, changed(IN_A_STORE, {"spec.maxMisalignment": "15 minutes"}))
     )
     assert ended.status == 2
-    assert ended.err.startswith("error: spec.maxMisalignment: ")
+    assert "july.yaml:8:3: spec.maxMisalignment: " in ended.err
 
 
 def test_an_application_that_is_not_there_is_found_before_it_is_applied(
@@ -212,7 +212,9 @@ def test_what_may_not_change_any_more_is_told(
         "plan", file_of(tmp_path, changed(IN_A_STORE, {"spec.maxMisalignment": "1h"}))
     )
     assert ended.status == 2
-    assert ended.err.splitlines()[0] == 'error: spec.maxMisalignment: was "15m", is "1h"'
+    assert ended.err.splitlines()[0].endswith(
+        'july.yaml:8:3: spec.maxMisalignment: was "15m", is "1h"'
+    )
     assert f"kubectl backfill cancel july -n {namespace}" in ended.err
     assert (
         kubectl_backfill(

@@ -66,7 +66,6 @@ class Reason(StrEnum):
     MATCHED = "Matched"
     BELOW_MIN_MATCH = "BelowMinMatch"
     NOT_COMPARABLE = "NotComparable"
-    NOT_VALIDATED = "NotValidated"  # of earlier versions, whose Backfills are still read
 
     PUBLISHING = "Publishing"
     DELIVERING = "Delivering"

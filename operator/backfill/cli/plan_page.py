@@ -78,12 +78,14 @@ def _completeness(sources: tuple[SourceSummary, ...]) -> list[Text]:
     """Whether the tables have everything that is read."""
     words = {True: "complete", False: "incomplete", None: "possibly complete"}
     return [
-        Text(
+        Text(f"    note: {reason}", style="dim")
+        if number and source.complete
+        else Text(
             f"  input of {source.name} is {words[source.complete]}: {reason}",
             style="yellow" if source.complete is False else "",
         )
         for source in sources
-        for reason in source.completeness
+        for number, reason in enumerate(source.completeness)
     ]
 
 

@@ -339,12 +339,11 @@ def final_files(
         )
     files = staged_files(table, result)
     rows = sum(file.record_count for file in files)
-    if rows != staged.rows or staged.files not in (None, len(files)):
+    if rows != staged.rows or staged.files != len(files):
         raise CanNotPublish(
             f"branch {result.branch} of {output.table} contains {count(rows, 'row')} of output"
-            f" {output.name} (files: {len(files):,}), but {count(staged.rows, 'row')}"
-            f"{'' if staged.files is None else f' (files: {staged.files:,})'}"
-            " had been staged; start over with a new Backfill"
+            f" {output.name} (files: {len(files):,}), but {count(staged.rows, 'row')} (files:"
+            f" {staged.files:,}) had been staged; start over with a new Backfill"
         )
     if staged.changes:
         raise CanNotPublish(

@@ -79,8 +79,8 @@ class Staged:
     """Number of rows of the window in the branch."""
     rows_outside_window: int
     """Number of rows that were left out because they are outside the window."""
-    files: int | None = None
-    """Number of files in the branch; None if an older version has staged some of them."""
+    files: int
+    """Number of files in the branch."""
     changes: bool = False
     """Whether the branch holds changed rows, of which only the newest of each key count."""
     parts: Mapping[str, Part] = field(default_factory=dict)
@@ -374,7 +374,7 @@ def _new_summary(before: Snapshot | None, result: Result, batch: StagedBatch) ->
     staged[result.output] = Staged(
         old.rows + rows,
         old.rows_outside_window + outside,
-        None if old.files is None else old.files + len(batch.files),
+        old.files + len(batch.files),
         changes=old.changes or (batch.holds == "Changes" and rows > 0),
         parts={**known.parts, batch.query: part},
     )

@@ -255,9 +255,7 @@ class SourceTotals(Model):
     """Least timestamp by the bounds; null for a source without data."""
     upper_us: int | None = None
     """Greatest timestamp by the bounds; null for a source without data."""
-    input: InputCheck = InputCheck(
-        unknown=("the plan was made by an earlier version, which did not check the input",)
-    )
+    input: InputCheck = InputCheck(unknown=("its table was not checked",))
     """Whether its rows are all there."""
     step_rows: StepNumbers = Numbers()
     """Number of rows of each step. Of files that are cut, it is an estimate, of at least one row

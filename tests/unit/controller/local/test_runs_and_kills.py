@@ -206,7 +206,7 @@ def test_a_run_does_not_go_on_with_another_program(runs: LocalRuns) -> None:
     runs.write(arguments=["--gap", "10m"])
     changed = runs.run()
     assert changed.status == 2
-    assert 'error: SparkApplication/app: spec.arguments[1]: was "30m", is "10m"' in changed.err
+    assert ': SparkApplication/app: spec.arguments[1]: was "30m", is "10m"' in changed.err
     assert (
         "january has already started; its program can no longer change; start over with: backfill"
         " cancel january" in changed.err
