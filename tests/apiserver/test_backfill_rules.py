@@ -83,6 +83,16 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         },
         "publish mode Deliver is not possible with handOff",
     ),
+    "a publish mode beside a live application that it cannot have": (
+        {
+            "window.end": "Live",
+            "handOff": {"to": "Live"},
+            "sources": None,
+            "outputs": None,
+            "publish": "Replace",
+        },
+        "is not possible with handOff: Replace requires a window that ends",
+    ),
     "how to deliver what is not delivered": (
         {"outputs.0.publish": {"mode": "Append", "deliver": {"maxRowsPerSecond": 9}}},
         "deliver is not allowed with any mode other than Deliver",

@@ -269,6 +269,12 @@ _SPEC: Final = (
         "outputs",
     ),
     Rule(
+        "!has(self.handOff) || !has(self.publish) || !(self.publish in ['Replace', 'Deliver'])",
+        "is not possible with handOff: Replace requires a window that ends, and the live"
+        " application delivers by itself; use None, Append or Upsert",
+        "publish",
+    ),
+    Rule(
         "!has(self.handOff) || self.handOff.start != 'Deploy' || !has(self.handOff.name)"
         " || self.handOff.name != self.applicationRef.name",
         "is the SparkApplication of applicationRef; choose another name for the live application",

@@ -222,13 +222,16 @@ def _parts(spec: JsonValue | None) -> SpecParts:
         hands_over=hand_off is not None,
         by_time=isinstance(hand_off, dict) and hand_off.get("startingTimestampMargin") is not None,
         application=_name_of(given.get("applicationRef")),
-        publishes_all=given.get("publish") is not None,
+        publish=_text_of(given.get("publish")),
     )
 
 
 def _name_of(given: JsonValue | None) -> str | None:
-    name = given.get("name") if isinstance(given, dict) else None
-    return name if isinstance(name, str) else None
+    return _text_of(given.get("name")) if isinstance(given, dict) else None
+
+
+def _text_of(given: JsonValue | None) -> str | None:
+    return given if isinstance(given, str) else None
 
 
 def _texts(given: JsonValue | None) -> tuple[str, ...]:

@@ -77,6 +77,7 @@ def hand_off_keeps_state(parts: SpecParts) -> Iterator[Problem]:
     if wanted is not None and wanted.max_distance is not None:
         for n, source in enumerate(parts.sources):
             yield from _may_grow(f"spec.sources[{n}]", source)
+    yield from _mode_has_no_end("spec.publish", parts.publish)
     for n, output in enumerate(parts.outputs):
         yield from _has_no_end(f"spec.outputs[{n}]", output)
 
@@ -127,23 +128,27 @@ def _has_no_end(field: str, output: Output | None) -> Iterator[Problem]:
     """The result has no end: the live application continues to write."""
     if output is None:
         return
-    if output.publish.mode is PublishMode.REPLACE:
-        yield Problem(
-            f"{field}.publish.mode",
-            '"Replace" requires a window that ends, but with handOff live traffic continues',
-            "use None, Append or Upsert",
-        )
-    if output.publish.mode is PublishMode.DELIVER:
-        yield Problem(
-            f"{field}.publish.mode",
-            '"Deliver" is not possible with handOff: the live application delivers by itself',
-            "deliver in a separate Backfill without handOff",
-        )
+    yield from _mode_has_no_end(f"{field}.publish.mode", output.publish.mode)
     if output.validate_ is not None:
         yield Problem(
             f"{field}.validate",
             "requires a window that ends, but with handOff live traffic continues",
             "remove validate, and compare in a separate Backfill without handOff",
+        )
+
+
+def _mode_has_no_end(field: str, mode: str | None) -> Iterator[Problem]:
+    if mode == PublishMode.REPLACE:
+        yield Problem(
+            field,
+            '"Replace" requires a window that ends, but with handOff live traffic continues',
+            "use None, Append or Upsert",
+        )
+    if mode == PublishMode.DELIVER:
+        yield Problem(
+            field,
+            '"Deliver" is not possible with handOff: the live application delivers by itself',
+            "deliver in a separate Backfill without handOff",
         )
 
 

@@ -33,7 +33,7 @@ class SpecParts:
     by_time: bool
     """Whether it has ``startingTimestampMargin``, readable or not."""
     application: str | None
-    publishes_all: bool
+    publish: str | None
     """Whether the spec has ``publish``."""
 
     @classmethod
@@ -56,5 +56,5 @@ class SpecParts:
             by_time=spec.hand_off is not None
             and spec.hand_off.starting_timestamp_margin is not None,
             application=spec.application_ref.name,
-            publishes_all=spec.publish is not None,
+            publish=spec.publish,
         )

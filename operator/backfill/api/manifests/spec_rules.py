@@ -237,7 +237,7 @@ def _units_have_columns(parts: SpecParts) -> Iterator[Problem]:
 
 
 def _publish_is_for_found_outputs(parts: SpecParts) -> Iterator[Problem]:
-    if parts.publishes_all and parts.sources:
+    if parts.publish and parts.sources:
         yield Problem(
             "spec.publish",
             "has no effect, because spec.sources lists what is read",
@@ -247,7 +247,7 @@ def _publish_is_for_found_outputs(parts: SpecParts) -> Iterator[Problem]:
 
 def _publish_is_for_outputs_without_a_mode(parts: SpecParts) -> Iterator[Problem]:
     """Written out, the default would be replaced nevertheless."""
-    if not parts.publishes_all or parts.sources:
+    if not parts.publish or parts.sources:
         return
     for n, output in enumerate(parts.outputs):
         own = output.publish if output else None

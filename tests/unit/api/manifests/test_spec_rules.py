@@ -97,6 +97,16 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
             "spec.outputs[0].validate: requires a window that ends",
         ],
     ),
+    "a hand-off that replaces whatever is found": (
+        {"window.end": "Live", "handOff": {"to": "Live"}, "sources": [], "outputs": []}
+        | {"publish": "Replace"},
+        ['spec.publish: "Replace" requires a window that ends'],
+    ),
+    "a hand-off that delivers whatever is found": (
+        {"window.end": "Live", "handOff": {"to": "Live"}, "sources": [], "outputs": []}
+        | {"publish": "Deliver"},
+        ['spec.publish: "Deliver" is not possible with handOff'],
+    ),
     "a live application in the place of production's": (
         {**HANDED_OVER, "handOff": {"to": "Live", "start": "Deploy", "name": "rmi"}},
         ['spec.handOff.name: "rmi" is the SparkApplication of spec.applicationRef'],
