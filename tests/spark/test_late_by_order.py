@@ -29,6 +29,30 @@ def joined(rows: DataFrame, others: DataFrame) -> DataFrame:
     return rows.withWatermark("t", "20 minutes").join(others, near)
 
 
+def by_key(rows: DataFrame, _: DataFrame) -> DataFrame:
+    return rows.withWatermark("t", "1 minute").groupBy("k").count()
+
+
+def sessions(rows: DataFrame, _: DataFrame) -> DataFrame:
+    return rows.withWatermark("t", "5 minutes").groupBy(F.session_window("t", "1 hour")).count()
+
+
+def _grouped(rows: DataFrame, timeout: str) -> DataFrame:
+    def each(key: Any, batches: Any, state: Any) -> Any:
+        yield from batches
+
+    keyed = rows.withWatermark("t", "5 minutes").groupBy("k")
+    return keyed.applyInPandasWithState(each, "k long, t timestamp", "n long", "append", timeout)
+
+
+def grouped_state(rows: DataFrame, _: DataFrame) -> DataFrame:
+    return _grouped(rows, "NoTimeout")
+
+
+def timed_state(rows: DataFrame, _: DataFrame) -> DataFrame:
+    return _grouped(rows, "EventTimeTimeout")
+
+
 def stateless(rows: DataFrame, _: DataFrame) -> DataFrame:
     return rows.withWatermark("t", "1 minute").where("k > 1")
 
@@ -47,13 +71,17 @@ def without_a_watermark(rows: DataFrame, _: DataFrame) -> DataFrame:
     [
         (windows, 1),
         (distinct, 2),
-        (joined, 3),
+        (joined, 20),
+        (by_key, None),
+        (sessions, 5),
+        (grouped_state, None),
+        (timed_state, 5),
         (stateless, None),
         (with_a_table, None),
         (without_a_watermark, None),
     ],
 )
-def test_rows_may_be_dropped_after_the_shortest_delay_where_a_query_keeps_rows(
+def test_rows_may_be_dropped_after_the_longest_delay_where_a_query_keeps_rows(
     program: Program, minutes: int | None, spark: SparkSession
 ) -> None:
     rows, others = (
@@ -61,16 +89,18 @@ def test_rows_may_be_dropped_after_the_shortest_delay_where_a_query_keeps_rows(
         for _ in range(2)
     )
     frame = program(rows, others)
-    assert late_after_us(frame) == (None if minutes is None else minutes * MINUTE_US)
+    expected = None if minutes is None else minutes * MINUTE_US
+    assert late_after_us(frame, "append") == expected
+    assert late_after_us(frame, "complete") is None
     said = {
-        disorder: order_warnings(frame, _header(disorder))
-        for disorder in (0, MINUTE_US, 4 * MINUTE_US)
+        disorder: order_warnings(frame, "append", _header(disorder))
+        for disorder in (0, MINUTE_US, 40 * MINUTE_US)
     }
     assert not said[0]
     assert not said[MINUTE_US], "rows that are as late as the watermark waits are kept"
-    assert bool(said[4 * MINUTE_US]) == (minutes is not None)
-    for warning in said[4 * MINUTE_US]:
-        assert f"delay of {minutes}m is shorter than the 4m by which the plan reads" in warning
+    assert bool(said[40 * MINUTE_US]) == (minutes is not None)
+    for warning in said[40 * MINUTE_US]:
+        assert f"delay of {minutes}m is shorter than the 40m by which the plan reads" in warning
         assert f"allowedLateness to less than {minutes}m" in warning
 
 

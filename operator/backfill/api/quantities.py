@@ -79,17 +79,20 @@ def parse_duration(value: object) -> timedelta:
 
 def _duration_meant(value: object) -> str:
     """How a length of time that has another form is written, as far as it is clear; else empty."""
-    if isinstance(value, bool):
+    text = "" if isinstance(value, bool) else str(value).strip()
+    if len(text) > _MOST_SPOKEN:
         return ""
-    if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()):
-        return f"{value}s, if it is in seconds" if int(value) else "0s"
-    spoken = value.strip().lower() if isinstance(value, str) and len(value) < _MOST_SPOKEN else ""
-    if not _SPOKEN_DURATION.fullmatch(spoken):
+    if re.fullmatch(r"\d+", text, re.ASCII):
+        return f"{text}s, if it is in seconds" if int(text) else "0s"
+    if not _SPOKEN_DURATION.fullmatch(text.lower()) or (
+        "M" in text and not re.fullmatch("PT?[^M]*|[^T]*T.*", text)
+    ):
+        return ""  # M is a month in the part of dates, and may be one elsewhere
+    parts = _SPOKEN_PART.findall(text.lower())
+    try:
+        total = sum((float(number) * _SPOKEN_UNITS[unit] for number, unit in parts), timedelta())
+    except OverflowError:
         return ""
-    total = sum(
-        (float(number) * _SPOKEN_UNITS[unit] for number, unit in _SPOKEN_PART.findall(spoken)),
-        timedelta(),
-    )
     return format_duration(total) if total % timedelta(milliseconds=1) == timedelta() else ""
 
 

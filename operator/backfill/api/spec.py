@@ -177,7 +177,7 @@ class FailurePolicy(Model):
 
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 5
     """Number of consecutive attempts that may fail without committing a step before the Backfill
-    fails. Two are enough if both fail with the same error of the program or its rows.
+    fails. Three are enough if they fail with the same error of the program or its rows.
     """
     backoff: Duration = Field(default="30s", validate_default=True)
     """Delay before the second attempt. It doubles with each further attempt without progress, up to

@@ -116,6 +116,7 @@ RunPublish = Annotated[
     PublishMode | None,
     typer.Option(
         "--publish",
+        case_sensitive=False,
         help="With --window: publish mode of the outputs. Default: keep results in branches.",
     ),
 ]

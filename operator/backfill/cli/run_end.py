@@ -164,7 +164,8 @@ def _tell_failure(
     if outcome.reason in (Reason.REJECTED, Reason.UNDONE):
         return  # as somebody has decided
     if backfill.status.plan_id is None and backfill.status.attempts:
-        say(err, "nothing was read: correct the manifest or the program, and run the file again")
+        fix = "correct the manifest or the program, and run the file again"
+        say(err, f"nothing was committed: {fix}")
     elif remedy(outcome.reason).start_over or _of_the_spec(outcome):
         say(err, f"start over with: backfill cancel {backfill.metadata.name}{options}")
     elif outcome.reason != Reason.INVALID_INPUT:

@@ -18,7 +18,11 @@ from backfill.runtime.batch.prepare_query import traits
 from backfill.runtime.batch.straight_json import without_json
 from backfill.runtime.catalyst import analyzed
 from backfill.runtime.launch import log_to_stderr, prepare, run_application
-from backfill.runtime.queries.logical_plan import columns_used_by, drops_within_watermark
+from backfill.runtime.queries.logical_plan import (
+    columns_used_by,
+    drops_within_watermark,
+    keeps_state,
+)
 from backfill.runtime.queries.run_state import FINISHED, Run, StartedQuery, unsupported
 from backfill.runtime.settings import settings_from_environment
 from backfill.runtime.sink import SinkWriter
@@ -82,12 +86,15 @@ class ExplainingWriter(SwitchedWriter):
         return self._shown(name, output)
 
     def _begin_function(self, query: CapturedFunction) -> StreamingQuery:
+        reach = None if keeps_state(self._df) else 0
         self._explained.append(
             ExplainedQuery(
                 query=query.name,
                 output="",
                 execution="Streaming",
                 execution_reason=query.traits.reason,
+                look_back_seconds=reach,
+                look_ahead_seconds=reach,
                 warnings=tuple(self._warnings()),
                 reads={
                     source: tuple(sorted(found)) for source, found in sorted(query.used.items())

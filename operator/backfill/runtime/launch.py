@@ -45,6 +45,7 @@ from backfill.runtime.switching.deliver_outputs import deliver_outputs
 from backfill.runtime.switching.install import install
 
 _END_GRACE_SECONDS = 30.0
+_NO_JAVA = "JAVA_GATEWAY_EXITED"
 _SIGNAL_GRACE_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
@@ -223,6 +224,9 @@ def _failed_with(error: BaseException, run: ProgramRun) -> Outcome:
     was at work that could be different in another attempt.
     """
     message = f"{type(error).__name__}: {cause_of(error)}"
+    if _NO_JAVA in message:
+        fix = "check that java runs here, that JAVA_HOME is right, and that there is enough memory"
+        return failed_for_good(Reason.PROGRAM_FAILED, f"{message}; {fix}")
     if run.began or run.stopping.is_set() or not is_lasting(error):
         return failed(message)
     return failed_for_good(

@@ -140,6 +140,9 @@ def load_for_cluster(file: Path) -> ForCluster:
 
 
 def _text(path: Path) -> str:
+    if path.suffix == ".py":
+        fix = "specify the file of the production SparkApplication that runs it"
+        raise InvalidManifest(Problem("", f"{path} is a program, not a manifest", fix))
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -162,11 +165,12 @@ def _only_backfill(documents: list[Document], name: str) -> Document:
     kinds = [str(document.get("kind", "none")) for document in documents]
     advice = next((advice for kind in kinds if (advice := did_you_mean(kind, [KIND]))), "")
     holds = f"only {', '.join(kinds)}" if kinds else "and no other resource"
+    alone = ", or use run with --window START/END" if _APPLICATION_KIND in kinds else ""
     raise InvalidManifest(
         Problem(
             "kind",
             f"{name} contains no Backfill, {holds}",
-            advice or f"add one (apiVersion: {API_VERSION})",
+            advice or f"add one (apiVersion: {API_VERSION}){alone}",
         )
     )
 
@@ -288,7 +292,7 @@ def _application(
                 "keep one of them",
             )
         )
-    if not required:
+    if not required and not candidates:
         return None
     names = [application_name(document) for document in candidates]
     there = f"; namespace {namespace} has {', '.join(names)}" if names else ""

@@ -50,6 +50,12 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        merged = isinstance(node, yaml.MappingNode) and any(
+            key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value
+        )
+        if merged:  # what a mapping says itself counts, and may be in the merged one as well
+            self.flatten_mapping(node)
+            return super().construct_mapping(node, deep)
         seen: set[object] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)

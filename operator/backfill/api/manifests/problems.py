@@ -39,6 +39,8 @@ FORMS = {
 }
 """What to write, by the pattern that a value has to match."""
 _SHOWN_CHARACTERS = 60
+_ONLY_KEYS = {"publish": "mode", "applicationRef": "name", "ordering": "policy", "handOff": "to"}
+"""The field that a single value is meant for, where a mapping is required."""
 _PLAIN_KEY = re.compile(r"[\w-]+", re.ASCII)
 
 
@@ -177,11 +179,19 @@ def _other_type(wanted: str) -> Callable[[ErrorDetails, type[BaseModel]], tuple[
                 f"is empty; {wanted} is required",
                 f"set {wanted}, or remove the field if it is optional",
             )
-        return f"{shown(given)} is not {wanted}", (
-            "remove the quotes" if isinstance(given, str) else f"use {wanted}"
-        )
+        return f"{shown(given)} is not {wanted}", _in_form(wanted, given, detail["loc"])
 
     return explain
+
+
+def _in_form(wanted: str, given: object, location: Location) -> str:
+    """How a value of another type is written."""
+    if wanted == "a list" and isinstance(given, str):
+        return f"write [{given}]"
+    if wanted == "a mapping":
+        key = _ONLY_KEYS.get(str(location[-1])) if location else None
+        return f"write {{{key}: {given}}}" if key and isinstance(given, str) else f"use {wanted}"
+    return "remove the quotes" if isinstance(given, str) else f"use {wanted}"
 
 
 def _wrong_form(detail: ErrorDetails, _model: type[BaseModel]) -> tuple[str, str]:

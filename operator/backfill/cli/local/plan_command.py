@@ -23,6 +23,7 @@ from backfill.cli.local.target import read_file
 from backfill.cli.optional_dependencies import SPARK, TABLES, require
 from backfill.cli.plan_page import render_plan
 from backfill.controller.decisions.plan.complete_input import incomplete_input, input_checks
+from backfill.controller.decisions.plan.plan_warnings import remarks
 from backfill.controller.decisions.run.run_estimate import by_earlier_runs
 from backfill.controller.jobs.any_job import Job, JobState
 from backfill.controller.jobs.kinds.make_plan import PlanJob, PlanResult
@@ -72,6 +73,8 @@ def show_plan(
         measured = by_earlier_runs(backfill, header.bytes, _earlier(state))
         limit = backfill.spec.max_rows_per_second
         summary = summarize(header, now, rows_per_second=limit, measured=measured)
+        said = (*summary.warnings, *remarks(backfill.spec, header, one_process=True))
+        summary = summary.model_copy(update={"warnings": said})
         if explained:
             assert application is not None  # it was required
             with err.status("running the program until its queries start"):

@@ -135,19 +135,20 @@ def stream_traits(frame: DataFrame, choice: Choice) -> Traits:
     )
 
 
-def order_warnings(frame: DataFrame, header: PlanHeader) -> list[str]:
+def order_warnings(frame: DataFrame, output_mode: str, header: PlanHeader) -> list[str]:
     """That a stream may drop rows as late which production kept, as its plan reads rows further out
     of order than its watermark waits. Batch jobs read enough to drop only what production did.
     """
-    delay_us, disorder_us = late_after_us(frame), header.proof.greatest_disorder_us
+    delay_us, disorder_us = late_after_us(frame, output_mode), header.proof.greatest_disorder_us
     if delay_us is None or delay_us >= disorder_us:
         return []
     waits = format_duration(timedelta(microseconds=delay_us))
+    smaller = f", or spec.ordering.allowedLateness to less than {waits}" if delay_us else ""
     apart = format_duration(timedelta(seconds=-(-disorder_us // 1_000_000)))
     return [
         f"the watermark delay of {waits} is shorter than the {apart} by which the plan reads rows"
         " out of order, so rows that production kept may be dropped as late: set"
-        f" spec.ordering.allowedLateness to less than {waits}, or spec.ordering.policy to Exact"
+        f" spec.ordering.policy to Exact{smaller}"
     ]
 
 

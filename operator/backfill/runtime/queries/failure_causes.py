@@ -49,6 +49,8 @@ _BECAUSE_OF_ANOTHER = (
     "During handling of the above exception",
     "direct cause of the following exception",
 )
+_FROM_ANOTHER = re.compile(r"^\s+raise .* from (?!None\b)", re.MULTILINE)
+"""The line of a program that says so. PySpark leaves out the other error."""
 _DATA_EXCEPTION = re.compile(r"SQLSTATE: 22\w{3}")
 _FRAME = re.compile(r' *File "(?P<file>[^"]+)", line \d+, in .*\n(?:    .*\n)?')
 _AROUND_PROGRAM = re.compile(r"(?:^|/)(?:pyspark|py4j|backfill)/|^<frozen ")
@@ -130,7 +132,7 @@ def fails_on_rows(error: BaseException) -> bool:
     An error that was raised because of another one may have any cause.
     """
     text = str(error)
-    if any(words in text for words in _BECAUSE_OF_ANOTHER):
+    if any(words in text for words in _BECAUSE_OF_ANOTHER) or _FROM_ANOTHER.search(text):
         return False
     if _DATA_EXCEPTION.search(text) is not None:
         return True

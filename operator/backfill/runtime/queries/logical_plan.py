@@ -218,26 +218,43 @@ def watermark_delay_us(frame: DataFrame) -> int:
     return max((1_000 * int(node.getDelayMs(node.delay())) for node in watermarks), default=0)
 
 
-def late_after_us(frame: DataFrame) -> int | None:
-    """The shortest delay of the frame's watermarks, in microseconds, after which an operator
-    with state may drop rows as late; None if none does.
+def late_after_us(frame: DataFrame, output_mode: str) -> int | None:
+    """The delay after which an operator with state drops rows as late, in microseconds; None if
+    none does. Of several watermarks it is the longest delay, as the slowest decides.
     """
     nodes = [node for node in nodes_of(analyzed(frame)) if node.isStreaming()]
-    delays = [
-        1_000 * int(node.getDelayMs(node.delay()))
-        for node in nodes
-        if kind_of(node) == "EventTimeWatermark"
-    ]
-    return min(delays) if delays and any(map(_keeps_rows, nodes)) else None
+    drops = output_mode.lower() != "complete" and any(map(_drops_late, nodes))
+    return watermark_delay_us(frame) if drops and any(map(event_times, nodes)) else None
 
 
-def _keeps_rows(node: JavaObject) -> bool:
+def _drops_late(node: JavaObject) -> bool:
+    """Whether a node drops rows behind the watermark, as it removes state by it."""
     kind = kind_of(node)
-    return (
-        kind in {"Aggregate", "Distinct"}
-        or kind.startswith("Deduplicate")
-        or "WithState" in kind
-        or (kind == "Join" and all(side.isStreaming() for side in children_of(node)))
+    if kind == "Aggregate":
+        keys = elements(node.groupingExpressions())
+        return any(is_event_time(key) or is_session_window(key) for key in keys)
+    if kind == "Distinct":
+        return bool(event_times(node))
+    if kind == "Deduplicate":
+        return any(map(is_event_time, elements(node.keys())))
+    if "WithState" in kind:
+        of = node.timeMode() if kind.startswith("TransformWithState") else node.timeout()
+        return "EventTime" in str(of.toString())
+    two_streams = kind == "Join" and all(side.isStreaming() for side in children_of(node))
+    return kind == "DeduplicateWithinWatermark" or two_streams
+
+
+def keeps_state(frame: DataFrame) -> bool:
+    """Whether a result of the frame may depend on rows of several micro-batches."""
+    return any(
+        node.isStreaming()
+        and (
+            kind_of(node) in {"Aggregate", "Distinct", "GlobalLimit"}
+            or kind_of(node).startswith("Deduplicate")
+            or "WithState" in kind_of(node)
+            or (kind_of(node) == "Join" and all(side.isStreaming() for side in children_of(node)))
+        )
+        for node in nodes_of(analyzed(frame))
     )
 
 

@@ -497,7 +497,8 @@ class SwitchedWriter(ReplacedWriter):
 
     def _warnings(self) -> list[str]:
         """What may be wrong in the result of a stream."""
-        return [*self._doubtful_times, *order_warnings(self._df, self._run.tracker.header)]
+        order = order_warnings(self._df, self._target.output_mode, self._run.tracker.header)
+        return [*self._doubtful_times, *order]
 
     def _check_hand_off(self, name: str, output: str | None, sources: Set[str]) -> None:
         run = self._run

@@ -229,7 +229,7 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
         ),
         "text for a mapping": (
             {"window": "today"},
-            'spec.window: "today" is not a mapping; remove the quotes',
+            'spec.window: "today" is not a mapping; use a mapping',
         ),
         "no choice": (
             {"execution": "stream"},
@@ -272,6 +272,31 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
         "a number of seconds": (
             {"window__warmUp": 300},
             "spec.window.warmUp: 300 is not a duration; write it as 300s, if it is in seconds",
+        ),
+        "a month": (
+            {"window__warmUp": "P1M"},
+            'spec.window.warmUp: "P1M" is not a duration; write it as 30s, 15m, 2h, 1d or 1h30m',
+        ),
+        "minutes in ISO": (
+            {"window__warmUp": "PT1M"},
+            'spec.window.warmUp: "PT1M" is not a duration; write it as 1m',
+        ),
+        "a length of time without an end": (
+            {"window__warmUp": "99999999999999 weeks"},
+            'spec.window.warmUp: "99999999999999 weeks"'
+            " is not a duration; write it as 30s, 15m, 2h, 1d or 1h30m",
+        ),
+        "digits of other scripts": (
+            {"window__warmUp": "٣"},
+            'spec.window.warmUp: "٣" is not a duration; write it as 30s, 15m, 2h, 1d or 1h30m',
+        ),
+        "one publish mode for an output": (
+            {"outputs__0__publish": "Replace"},
+            'spec.outputs[0].publish: "Replace" is not a mapping; write {mode: Replace}',
+        ),
+        "one key": (
+            {"outputs__0__keys": "id"},
+            'spec.outputs[0].keys: "id" is not a list; write [id]',
         ),
         "a length of time that nobody can tell": (
             {"window__warmUp": "soon"},
@@ -517,3 +542,10 @@ def test_a_manifest_of_little_text_does_not_fill_the_memory_of_who_checks_it(bom
 def test_anchors_of_a_manifest_may_be_used() -> None:
     (document,) = read_documents("driver: &pod {cores: 1}\nexecutor: *pod\n", "app.yaml")
     assert document == {"driver": {"cores": 1}, "executor": {"cores": 1}}
+
+
+def test_merge_keys_are_read_as_kubernetes_reads_them() -> None:
+    text = "a: &a {x: 1, y: 2}\nb:\n  <<: *a\n  y: 3\nc: [{<<: *a, z: 4}]\n"
+    assert read_documents(text, "manifest") == [
+        {"a": {"x": 1, "y": 2}, "b": {"x": 1, "y": 3}, "c": [{"x": 1, "y": 2, "z": 4}]}
+    ]

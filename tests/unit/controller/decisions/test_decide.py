@@ -422,21 +422,21 @@ def test_what_would_fail_again_is_not_tried_again(reason: Reason) -> None:
     assert message(decision, ConditionType.RUNNING) == "foreachBatch writes to JDBC"
 
 
-def _twice(first: str, second: str, reason: str = FAILED_ON_ROWS, committed: int = 0) -> Decision:
-    """After two attempts that ended with errors."""
-    earlier = attempt(1, "Failed", message=first)
-    report = reported("Failed", number=2, reason=reason, message=second, committed=committed)
-    return decide(running((earlier, attempt(2)), driver=DriverState("Exited", 1), report=report))
+def _again(first: str, last: str, reason: str = FAILED_ON_ROWS, committed: int = 0) -> Decision:
+    """After three attempts that ended with errors."""
+    earlier = (attempt(1, "Failed", message=first), attempt(2, "Failed", message=last))
+    report = reported("Failed", number=3, reason=reason, message=last, committed=committed)
+    return decide(running((*earlier, attempt(3)), driver=DriverState("Exited", 1), report=report))
 
 
 def test_an_error_of_the_program_that_repeats_before_any_step_ends_it() -> None:
-    decision = _twice(
+    decision = _again(
         "counts failed: KeyError: 'a'\n  line 3", "counts failed: KeyError: 'b'\n  line 3"
     )
     assert stage(decision, ConditionType.SUCCEEDED) == ("False", Reason.PROGRAM_FAILED)
     assert (
         message(decision, ConditionType.RUNNING)
-        == "two attempts in a row failed in the same way: counts failed: KeyError: 'b'\n  line 3"
+        == "3 attempts in a row failed in the same way: counts failed: KeyError: 'b'\n  line 3"
     )
     assert decision.status.next_attempt_at is None
 
@@ -444,9 +444,9 @@ def test_an_error_of_the_program_that_repeats_before_any_step_ends_it() -> None:
 @pytest.mark.parametrize(
     "decision",
     [
-        pytest.param(_twice("KeyError: 'a'", "TypeError: 'a'"), id="another error"),
-        pytest.param(_twice("no answer", "no answer", "ApplicationFailed"), id="of a server"),
-        pytest.param(_twice("KeyError: 'a'", "KeyError: 'a'", committed=1), id="after a step"),
+        pytest.param(_again("KeyError: 'a'", "TypeError: 'a'"), id="another error"),
+        pytest.param(_again("no answer", "no answer", "ApplicationFailed"), id="of a server"),
+        pytest.param(_again("KeyError: 'a'", "KeyError: 'a'", committed=1), id="after a step"),
     ],
 )
 def test_another_attempt_follows_where_it_may_succeed(decision: Decision) -> None:

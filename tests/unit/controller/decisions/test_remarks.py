@@ -151,21 +151,25 @@ def test_an_application_that_reads_the_rows_that_are_replaced_is_warned_about() 
 
 
 def test_steps_whose_overhead_takes_longer_than_their_rows_are_advised_against() -> None:
-    def plan(steps: int, rows: int) -> PlanHeader:
+    def plan(
+        steps: int, rows: int, longest_us: int = HEADER.inputs.max_misalignment_us // 2
+    ) -> PlanHeader:
         source = HEADER.sources[0].model_copy(update={"rows": steps * rows})
-        times = tuple(range(steps))
+        starts = tuple(range(steps))
+        ends = tuple(start + longest_us for start in starts)
         return HEADER.model_copy(
-            update={"sources": (source,), "step_starts_us": times, "step_ends_us": times}
+            update={"sources": (source,), "step_starts_us": starts, "step_ends_us": ends}
         )
 
     inputs = HEADER.inputs
     length = format_duration(timedelta(microseconds=inputs.read_end_us - inputs.read_start_us))
     (said,) = told(header=plan(1_000, 40))
     assert said.startswith(
-        "steps have only 40 rows on average, and a query that runs as a stream takes about 5"
-        " minutes for the overhead of its 1,000 steps: spec.maxMisalignment: "
+        "steps have only 40 rows on average, and a query that runs as a stream takes at"
+        " least 5 minutes for the overhead of its 1,000 steps: spec.maxMisalignment: "
     )
     assert f"spec.maxMisalignment: {length} makes" in said, "no more than what is read"
     assert told(header=plan(1_000, 2_000)) == []
     assert told(header=plan(100, 40)) == [], "half a minute"
     assert told(header=plan(1_000, 40), execution="Batch") == []
+    assert told(header=plan(1_000, 40, longest_us=1)) == [], "targetStepBytes makes them so small"

@@ -122,6 +122,8 @@ def test_what_lies_at_the_bottom_of_an_error_is_told_once() -> None:
         (UNRESOLVED, False),
         (WORKER.replace("ZeroDivisionError", "requests.exceptions.ConnectionError"), False),
         (WORKER.replace("ZeroDivisionError", "ConnectionError"), False),
+        (WORKER.replace("return total / number", "raise ValueError(1) from error"), False),
+        (WORKER.replace("return total / number", "raise ValueError(1) from None"), True),
         (WORKER.replace("ZeroDivisionError", "JSONDecodeError"), False),
         (WORKER.replace("ZeroDivisionError: division by zero", "AssertionError"), True),
     ],

@@ -4,6 +4,7 @@ by gaps in history, or because the application reads the rows that are replaced.
 
 from collections.abc import Iterator
 from datetime import timedelta
+from operator import sub
 
 from backfill.api.output import PublishMode
 from backfill.api.pods import PodOverrides, PodResources
@@ -49,7 +50,9 @@ def remarks(spec: BackfillSpec, header: PlanHeader, *, one_process: bool) -> Ite
 def _small_steps(header: PlanHeader) -> Iterator[str]:
     """That a stream takes longer for its many steps than for their rows, and what to set."""
     overhead = header.steps * STEP_OVERHEAD_SECONDS
-    if overhead < _LONG_OVERHEAD_SECONDS or header.rows >= header.steps * _FEW_ROWS:
+    longest = max(map(sub, header.step_ends_us, header.step_starts_us), default=0)
+    by_size = longest * 4 < header.inputs.max_misalignment_us  # or by files, and no longer if it is
+    if overhead < _LONG_OVERHEAD_SECONDS or header.rows >= header.steps * _FEW_ROWS or by_size:
         return
     average = -(-header.rows // header.steps)
     times = -(-_FEW_ROWS // max(average, 1))
@@ -58,7 +61,7 @@ def _small_steps(header: PlanHeader) -> Iterator[str]:
     wanted = format_duration(timedelta(hours=min(hours, -(-length // _HOUR_US))))
     yield (
         f"steps have only {count(average, 'row')} on average, and a query that runs as a stream"
-        f" takes about {overhead / 60:.0f} minutes for the overhead of its"
+        f" takes at least {overhead / 60:.0f} minutes for the overhead of its"
         f" {count(header.steps, 'step')}: spec.maxMisalignment: {wanted} makes fewer of them, if"
         " the application's state may be larger"
     )

@@ -36,6 +36,10 @@ _NOT_TRIED_AGAIN = (
     Reason.RESULT_LOST,
 )
 _VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
+_ALIKE = 3
+"""Attempts that fail alike before it is believed that another one would: with the default backoff,
+a service whose answers the program does not understand has a minute and a half to come back.
+"""
 _TAIL_LINES = 12
 _LAST_WORDS = "error: "
 """Prefix of the line in a driver's log with the error that kept it from reporting."""
@@ -225,13 +229,10 @@ def react(observed: Observed, draft: Draft) -> None:
         return
     fruitless = _fruitless_attempts(draft.status.attempts, draft.status.advance, last.generation)
     draft.change_attempt(fruitless=fruitless)
-    if (
-        report is not None
-        and report.reason == FAILED_ON_ROWS
-        and fruitless > 1
-        and _kind(last.message) == _kind(draft.status.attempts[-2].message)
-    ):
-        message = f"two attempts in a row failed in the same way: {last.message}"
+    alike = {_kind(attempt.message) for attempt in draft.status.attempts[-_ALIKE:]}
+    repeats = fruitless >= _ALIKE and len(alike) == 1
+    if report is not None and report.reason == FAILED_ON_ROWS and repeats:
+        message = f"{_ALIKE} attempts in a row failed in the same way: {last.message}"
         draft.fail(_RUNNING, Reason.PROGRAM_FAILED, message)
         return
     tail = "\n".join(observed.driver.log_tail[-_TAIL_LINES:])

@@ -106,8 +106,8 @@ class ResolveJob:
         looked at again.
         """
         asked = [
-            Problem(field, todo, _fix(field))
-            for field, todo in _questions(described)
+            Problem(field, f"{_of_output(described, field)}{question}", _fix(field))
+            for field, question in _questions(described)
             if field not in later and not _decided(self.backfill.spec, described, field)
         ]
         asked += [Problem("spec.outputs", each, _INIT) for each in findings.proposal.unsolved]
@@ -155,13 +155,23 @@ def _fix(field: str) -> str:
 
 
 def _questions(described: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a person has to decide, by field. While a table is unknown, so are its columns."""
+    """What a person has to decide and what is known of it, by field. While a table is unknown, so
+    are its columns.
+    """
     unknown: set[str] = set()
+    known: dict[str, list[str]] = {}
     for field, text in comments(dict(described)):
         item, _, name = field.rpartition(".")
-        if text.startswith(TODO) and item not in unknown:
-            yield field, text.removeprefix(TODO).rstrip(".")
+        if not text.startswith(TODO):
+            known.setdefault(field, []).append(text)
+        elif item not in unknown:
+            yield field, " ".join([*known.get(field, ()), text.removeprefix(TODO)]).rstrip(".")
             unknown |= {item} if name == "table" else set()
+
+
+def _of_output(described: Mapping[str, Any], field: str) -> str:
+    number = re.match(r"spec\.outputs\[(\d+)\]", field)
+    return f"of output {plain(described['outputs'][int(number[1])])['name']}: " if number else ""
 
 
 def _decided(spec: BackfillSpec, described: Mapping[str, Any], field: str) -> bool:
