@@ -93,7 +93,7 @@ def test_what_a_person_has_to_decide_is_asked_for_unless_the_spec_decides_it(
     asked = planned()
     assert asked.status == 2
     errors = " ".join(asked.err.split())
-    assert "spec.staticTables: Decide whether" in errors
+    assert "spec.staticTables: Tables that the program reads once. Decide whether" in errors
     assert "list these tables in spec.staticTables" in errors
     assert "Set this to the Iceberg table for the result of hourly" in errors
     assert '"Append" does not suit tell: it has effects outside of Spark' in errors
