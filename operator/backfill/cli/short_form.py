@@ -1,7 +1,7 @@
 """A Backfill of three decisions: which application, which window, what to do with the result."""
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -40,14 +40,18 @@ def window_of(given: str) -> Window:
     if not slash:
         raise BadInput(Problem("--window", f'"{given}" is not START/END', fix))
     try:
-        moments = [parse_moment(each) for each in (start, end)]
-    except ValueError as error:
-        raise BadInput(Problem("--window", f'"{given}": {error}', fix)) from None
-    try:
-        return Window(start=moments[0], end=moments[1])
+        return Window(start=_moment(start), end=_moment(end))
     except ValidationError:
         message = f'"{given}": the end is not after the start'
         raise BadInput(Problem("--window", message, fix)) from None
+
+
+def _moment(given: str) -> datetime:
+    try:
+        return parse_moment(given)
+    except ValueError as error:
+        message, _, fix = str(error).partition("; ")
+        raise BadInput(Problem("--window", f'"{given}" {message}', fix)) from None
 
 
 def name_of(application: str, window: Window) -> str:

@@ -112,18 +112,18 @@ def test_a_file_in_no_directory_is_refused_before_the_program_runs(
 @cases(
     ("window", "message"),
     {
-        "no slash": ("2024-03-01", "is not START/END"),
-        "no date": ("2024-03-01/tomorrow", "is neither a date nor a time in RFC 3339"),
-        "no such date": ("2024-02-30/2024-03-01", "is not a valid date"),
-        "backwards": ("2024-03-02/2024-03-01", "the end is not after the start"),
+        "no slash": ("2024-03-01", '"2024-03-01" is not START/END; write it as 2021-07-11T00:'),
+        "no date": ("2024-03-01/tomorrow", '"tomorrow" is neither a date nor a time in RFC 3339; '),
+        "no time": ("2024-03-01 6:00/2024-03-02", '"2024-03-01 6:00" is neither a date nor a time'),
+        "no such date": ("2024-02-30/2024-03-01", '"2024-02-30" is not a valid date'),
+        "backwards": ("2024-03-02/2024-03-01", '"2024-03-02/2024-03-01": the end is not after'),
     },
 )
 def test_a_window_that_is_none_is_refused(init: Init, window: str, message: str) -> None:
     end = init(window=window)
     assert end.status == 2
-    assert end.err.startswith(f'error: --window: "{window}"')
-    assert message in end.err
-    assert "write it as 2021-07-11T00:00:00Z/2021-07-12T00:00:00Z, or as two dates" in end.err
+    assert end.err.startswith(f"error: --window: {message}")
+    assert end.err.count("write it as") == 1
 
 
 def test_a_name_without_a_cluster_is_refused(

@@ -114,7 +114,16 @@ def read_documents(text: str, name: str) -> list[Document]:
                 for number in strangers
             ]
         )
-    return [value for value in values if isinstance(value, dict)]
+    documents = [value for value in values if isinstance(value, dict)]
+    return [each for document in documents for each in _items(document)]
+
+
+def _items(document: Document) -> list[Document]:
+    """The resources of a List, as ``kubectl get -o yaml`` prints several; else the document."""
+    items = document.get("items")
+    if document.get("kind") != "List" or not isinstance(items, list):
+        return [document]
+    return [each for each in items if isinstance(each, dict)]
 
 
 def _json(text: str) -> list[JsonValue] | None:
@@ -143,6 +152,8 @@ def _yaml(text: str, name: str) -> list[JsonValue]:
         return [json.loads(json.dumps(value, allow_nan=False)) for value in values]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        if "quoted scalar" in (error.context or "") and "end of" in (error.problem or ""):
+            mark = error.context_mark  # where the quote begins
         place = f"{name}:{_line_and_column(mark)}" if mark else name
         raise InvalidManifest(
             Problem("", f"{place}: {error.problem or error.context}", "fix the YAML syntax")

@@ -1,6 +1,7 @@
 """Why a query or a program failed, as short as Spark's errors allow."""
 
 import builtins
+import decimal
 import re
 import traceback
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pyspark
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
+from pyspark.errors.exceptions import base
 
 import backfill
 from backfill.api.conditions import Reason
@@ -41,6 +43,8 @@ _LASTING_KINDS = (
     TypeError,
     ValueError,
 )
+_MODULES_OF_KINDS = {"": builtins, "decimal": decimal, base.__name__: base}
+"""Modules whose errors may be of these kinds, by their names in a traceback."""
 _KNOWN_MODULES = ("builtins", "pyspark.errors.exceptions.base")
 """Modules of these errors. Libraries derive others from them, such as one for invalid JSON, which
 may be the answer of a server that is overloaded.
@@ -136,7 +140,10 @@ def fails_on_rows(error: BaseException) -> bool:
         return False
     if _DATA_EXCEPTION.search(text) is not None:
         return True
-    kind = getattr(builtins, cause_of(error).partition(":")[0], None) if _STACK in text else None
+    if _STACK not in text:
+        return False
+    module, _, name = cause_of(error).partition(":")[0].rpartition(".")
+    kind = getattr(_MODULES_OF_KINDS.get(module), name.strip(), None)
     return isinstance(kind, type) and issubclass(kind, _LASTING_KINDS)
 
 

@@ -549,3 +549,14 @@ def test_merge_keys_are_read_as_kubernetes_reads_them() -> None:
     assert read_documents(text, "manifest") == [
         {"a": {"x": 1, "y": 2}, "b": {"x": 1, "y": 3}, "c": [{"x": 1, "y": 2, "z": 4}]}
     ]
+
+
+def test_the_items_of_a_list_are_documents() -> None:
+    text = "kind: List\nitems:\n- {kind: Backfill}\n- {kind: Pod}\n---\nkind: List\n"
+    kinds = [each["kind"] for each in read_documents(text, "manifest")]
+    assert kinds == ["Backfill", "Pod", "List"]
+
+
+def test_a_quote_that_is_not_closed_is_named_where_it_begins() -> None:
+    with pytest.raises(InvalidManifest, match=r"^manifest:2:4: found unexpected end of stream"):
+        read_documents("a: 1\nb: 'c\nd: 2\n", "manifest")

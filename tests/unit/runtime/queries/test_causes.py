@@ -125,6 +125,11 @@ def test_what_lies_at_the_bottom_of_an_error_is_told_once() -> None:
         (WORKER.replace("return total / number", "raise ValueError(1) from error"), False),
         (WORKER.replace("return total / number", "raise ValueError(1) from None"), True),
         (WORKER.replace("ZeroDivisionError", "JSONDecodeError"), False),
+        (WORKER.replace("ZeroDivisionError: division by zero", "decimal.InvalidOperation"), True),
+        (
+            WORKER.replace("ZeroDivisionError", f"{PySparkTypeError.__module__}.PySparkTypeError"),
+            True,
+        ),
         (WORKER.replace("ZeroDivisionError: division by zero", "AssertionError"), True),
     ],
 )
