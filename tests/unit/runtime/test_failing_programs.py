@@ -50,6 +50,15 @@ def test_a_mistake_in_the_program_is_shown_at_once_and_not_tried_four_times(
     assert rest[0].endswith("in <module>"), "only calls of the program are shown"
 
 
+def test_a_java_that_does_not_start_is_not_tried_again_and_says_what_to_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = "raise RuntimeError('[JAVA_GATEWAY_EXITED] Java gateway process exited')"
+    outcome = _outcome(tmp_path, monkeypatch, body)
+    assert outcome.reason == "ProgramFailed"
+    assert "check that java runs here, that JAVA_HOME is right" in outcome.message
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
