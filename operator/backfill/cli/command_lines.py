@@ -149,10 +149,7 @@ THIS_MACHINE: Final = CommandLine(
     declared=(OnThisMachine, Commands),
     only=Only.ON_THIS_MACHINE,
     implementation=_on_this_machine,
-    elsewhere=dict.fromkeys(
-        ("render",),
-        "only works on a cluster: run kubectl backfill {0}, or add --context",
-    ),
+    elsewhere={"render": "only works on a cluster: run kubectl backfill {0}, or add --context"},
 )
 CLUSTER: Final = CommandLine(
     help=(

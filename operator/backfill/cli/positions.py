@@ -5,8 +5,10 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import yaml
+
 from backfill.api.backfill import KIND
-from backfill.api.manifests.documents import position_of
+from backfill.api.manifests.documents import composed, position_of
 
 _FIELD = re.compile(
     r"(?:(?P<kind>SparkApplication)(?:/(?P<name>\S+):)? )?"
@@ -22,18 +24,18 @@ def positions_in(file: Path | None) -> Callable[[str], str]:
     """
 
     @cache
-    def text() -> str:
+    def documents() -> list[yaml.Node]:
         try:
-            return file.read_text(encoding="utf-8") if file is not None else ""
+            return composed(file.read_text(encoding="utf-8")) if file is not None else []
         except (OSError, UnicodeDecodeError):
-            return ""
+            return []
 
     def located(problem: str) -> str:
         found = _FIELD.match(problem)
-        if found is None or not text():
+        if found is None:
             return problem
         path = _PART.findall(found["path"])
-        position = position_of(text(), found["kind"] or KIND, found["name"] or "", path)
+        position = position_of(documents(), found["kind"] or KIND, found["name"] or "", path)
         return f"{file}:{position}: {problem}" if position else problem
 
     return located

@@ -124,12 +124,20 @@ def progress_line(view: View) -> str:
     ]
     if view.status.watermark is not None:
         parts.append(f"watermark {moment(view.status.watermark)} UTC")
-    if progress.rows_per_second is not None:
-        parts.append(f"{progress.rows_per_second:,.0f} rows/s")
-    parts += filter(None, [progress.batch_in_words])
-    if progress.eta is not None and progress.committed < progress.steps:
-        parts.append(f"done in about {seconds(max((progress.eta - view.now).total_seconds(), 0))}")
-    return ", ".join(parts)
+    return ", ".join([*parts, *filter(None, (_rate(view), progress.batch_in_words, _rest(view)))])
+
+
+def _rate(view: View) -> str:
+    rate = view.status.progress.rows_per_second
+    return f"{rate:,.0f} rows/s" if rate is not None else ""
+
+
+def _rest(view: View) -> str:
+    """How long the rest takes; empty if that is unknown, or nothing is left."""
+    progress = view.status.progress
+    if progress.eta is None or progress.committed >= progress.steps:
+        return ""
+    return f"done in about {seconds(max((progress.eta - view.now).total_seconds(), 0))}"
 
 
 def in_words(condition: Condition, lasted_seconds: float | None = None) -> str:
@@ -263,9 +271,7 @@ def _lane(view: View, source: SourceStatus) -> ProgressBar:
 def _numbers(view: View) -> list[RenderableType]:
     progress = view.status.progress
     parts = [count(progress.rows_read, "row")] if progress.rows_read or progress.committed else []
-    parts += filter(None, [progress.batch_in_words])
-    if progress.rows_per_second is not None:
-        parts.append(f"{progress.rows_per_second:,.0f} rows/s")
+    parts += filter(None, (progress.batch_in_words, _rate(view)))
     if progress.rows_dropped_late:
         parts.append(f"{progress.rows_dropped_late:,} dropped as late")
     if progress.rows_arrived_late:
@@ -274,6 +280,5 @@ def _numbers(view: View) -> list[RenderableType]:
         parts.append(f"{progress.open_at_end:,} open at the end")
     if progress.executors:
         parts.append(count(progress.executors, "executor"))
-    if progress.eta is not None and progress.committed < progress.steps:
-        parts.append(f"done in about {seconds(max((progress.eta - view.now).total_seconds(), 0))}")
+    parts += filter(None, [_rest(view)])
     return [Padding(Text("  ·  ".join(parts)), (0, 0, 0, 2))] if parts else []

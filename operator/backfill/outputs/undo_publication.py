@@ -109,10 +109,8 @@ class Undo:
         deletes applied to the files that were removed, or the snapshot before has expired.
         """
         added, removed = self._changes
-        published = self._table.metadata.snapshot_by_id(self._snapshot_id)
-        before = published.parent_snapshot_id if published else None
-        parent = self._table.metadata.snapshot_by_id(before) if before is not None else None
-        if removed and (parent is None or next(_deletes(self._table, parent), None) is not None):
+        before = self._before(self._table)
+        if removed and (before is None or next(_deletes(self._table, before), None) is not None):
             return None
         there, gone = (sum(each.data_file.record_count for each in of) for of in (removed, added))
         return there - gone
@@ -154,6 +152,12 @@ class Undo:
                 elif entry.status is ManifestEntryStatus.DELETED:
                     removed.append(entry)
         return added, removed
+
+    def _before(self, table: Table) -> Snapshot | None:
+        """The snapshot that the publication followed; None if there is none, or it has expired."""
+        published = table.metadata.snapshot_by_id(self._snapshot_id)
+        parent = published.parent_snapshot_id if published else None
+        return table.metadata.snapshot_by_id(parent) if parent is not None else None
 
     def _check(self, table: Table) -> list[Snapshot]:
         added, removed = self._changes
@@ -265,9 +269,7 @@ class Undo:
 
     def _check_restorable(self, table: Table) -> None:
         """Checks that files to restore exist, and that the same deletes apply to them as then."""
-        published = table.metadata.snapshot_by_id(self._snapshot_id)
-        parent = published.parent_snapshot_id if published else None
-        before = table.metadata.snapshot_by_id(parent) if parent is not None else None
+        before = self._before(table)
         if before is None:
             raise CanNotUndo(
                 f"the snapshot of {self._name} from before the publication has expired, and with it"

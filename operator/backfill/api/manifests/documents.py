@@ -169,18 +169,22 @@ def _line_and_column(mark: yaml.Mark) -> str:
     return f"{mark.line + 1}:{mark.column + 1}"
 
 
-def position_of(text: str, kind: str, name: str, path: Sequence[str]) -> str:
-    """Line and column of a field in the text of a manifest file, as ``12:5``; of the closest field
-    around it if it is missing. Empty if the text has no such resource.
+def composed(text: str) -> list[yaml.Node]:
+    """The documents of a manifest file with their positions; none if the text is not readable."""
+    if len(text) > _MOST_TEXT:
+        return []
+    try:
+        return list(yaml.compose_all(text, Loader=_Loader))
+    except (yaml.YAMLError, _TooLargeError, RecursionError):
+        return []
+
+
+def position_of(documents: Sequence[yaml.Node], kind: str, name: str, path: Sequence[str]) -> str:
+    """Line and column of a field of a resource, as ``12:5``; of the closest field around it if it
+    is missing. Empty if no document is that resource.
 
     ``name`` is that of the resource; any, if empty. ``path`` has its keys and indexes.
     """
-    if len(text) > _MOST_TEXT:
-        return ""
-    try:
-        documents = list(yaml.compose_all(text, Loader=_Loader))
-    except (yaml.YAMLError, _TooLargeError, RecursionError):
-        return ""
     for document in documents:
         named = _entry(_entry(document, "metadata")[1], "name")[1]
         if _value(_entry(document, "kind")[1]) == kind and name in ("", _value(named)):

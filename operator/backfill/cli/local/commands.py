@@ -150,8 +150,7 @@ class LocalCommands(Commands, OnThisMachine):
     def retry(self, target: str) -> int:
         store, stored = self._found(target)
         if not has_failed(stored):
-            see = f"see: backfill status {store.name}{self._options(store)}"
-            raise BadInput(Problem("", f"{store.name} has not failed", see))
+            raise BadInput(Problem("", f"{store.name} has not failed", self._see_status(store)))
         return self.resume(target)
 
     def logs(
@@ -163,8 +162,7 @@ class LocalCommands(Commands, OnThisMachine):
         tail: int | None = None,
     ) -> int:
         store, backfill = self._found(target)
-        see = f"see: backfill status {store.name}{self._options(store)}"
-        chosen = attempt_numbered(backfill, attempt, see).number
+        chosen = attempt_numbered(backfill, attempt, self._see_status(store)).number
         for text in log_of(store, chosen, follow=follow, tail=tail):
             print(text, end="", flush=follow)  # noqa: T201
         return SUCCEEDED
@@ -216,6 +214,9 @@ class LocalCommands(Commands, OnThisMachine):
         words += [] if store.namespace == DEFAULT_NAMESPACE else ["-n", store.namespace]
         return "".join(f" {shlex.quote(word)}" for word in words)
 
+    def _see_status(self, store: LocalStore) -> str:
+        return f"see: backfill status {store.name}{self._options(store)}"
+
     def _decide(self, target: str, verdict: Verdict, reason: str) -> int:
         """Approves or rejects the result of a Backfill, or undoes its publication, and waits for
         what follows. Returns 0 if that was done.
@@ -227,8 +228,7 @@ class LocalCommands(Commands, OnThisMachine):
             if decided := already(stored, verdict):
                 self._say(decided)
             elif why := undecidable(stored, verdict):
-                fix = f"see: backfill status {store.name}{self._options(store)}"
-                raise BadInput(Problem("", why, fix))
+                raise BadInput(Problem("", why, self._see_status(store)))
             else:
                 store.decide(_decision(stored, verdict, reason))
             if verdict is Verdict.APPROVE:

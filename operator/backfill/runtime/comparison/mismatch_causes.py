@@ -173,8 +173,8 @@ def _where(
     if not rows["result"]:
         yield f"The result has no rows in the window{check}."
     elif parts := _parts(document, left):
+        corrected = left["different"] and is_uniform(document)
         for part, which in parts:
-            corrected = left["different"] and is_uniform(document)
             advice = "" if corrected else _advice(part, document, known)
             yield f"{_many(part, which)} {part.where}{advice}."
     elif left["missing"] and not left["different"] + left["extra"]:

@@ -5,6 +5,7 @@ people.
 import json
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from backfill.api.approval import exceeds
@@ -48,7 +49,7 @@ class Clues:
     """Whether the result has them, with values that are not final."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Report:
     """What was compared, and how it compares."""
 
@@ -75,6 +76,10 @@ class Report:
 
     def document(self) -> dict[str, Any]:
         """The report in its stored form."""
+        return self._document
+
+    @cached_property
+    def _document(self) -> dict[str, Any]:
         document = self._figures()
         document["explained"] = is_explained(document)
         return {**document, "causes": causes(document)}

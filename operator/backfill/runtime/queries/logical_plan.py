@@ -174,11 +174,7 @@ def gives_at_once(plan: JavaObject) -> bool:
         and (
             kind_of(node) in {"Aggregate", "Distinct"}
             or "WithState" in kind_of(node)
-            or (
-                kind_of(node) == "Join"
-                and all(side.isStreaming() for side in children_of(node))
-                and node.joinType().toString() not in _AT_ONCE
-            )
+            or (_joins_streams(node) and node.joinType().toString() not in _AT_ONCE)
         )
         for node in nodes_of(plan)
     )
@@ -240,8 +236,11 @@ def _drops_late(node: JavaObject) -> bool:
     if "WithState" in kind:
         of = node.timeMode() if kind.startswith("TransformWithState") else node.timeout()
         return "EventTime" in str(of.toString())
-    two_streams = kind == "Join" and all(side.isStreaming() for side in children_of(node))
-    return kind == "DeduplicateWithinWatermark" or two_streams
+    return kind == "DeduplicateWithinWatermark" or _joins_streams(node)
+
+
+def _joins_streams(node: JavaObject) -> bool:
+    return kind_of(node) == "Join" and all(side.isStreaming() for side in children_of(node))
 
 
 def keeps_state(frame: DataFrame) -> bool:
@@ -252,7 +251,7 @@ def keeps_state(frame: DataFrame) -> bool:
             kind_of(node) in {"Aggregate", "Distinct", "GlobalLimit"}
             or kind_of(node).startswith("Deduplicate")
             or "WithState" in kind_of(node)
-            or (kind_of(node) == "Join" and all(side.isStreaming() for side in children_of(node)))
+            or _joins_streams(node)
         )
         for node in nodes_of(analyzed(frame))
     )
